@@ -23,9 +23,9 @@ from plait.read import changed
 from plait.read.changed import Changed
 from plait.services.rewrite import FollowMasks
 from plait.txn import commit, conflict, transaction
+from plait.txn.carry import FollowRows
 from plait.txn.conflict import Intent
 from plait.txn.conflict_checker import ConflictChecker
-from plait.txn.follow import FollowRows
 from plait.txn.keys import KeyOverlap, Keys
 from plait.txn.matrix import FILE_GROUP, KEY
 from plait.write import transaction as block

@@ -9,7 +9,7 @@ from plait.model.changes import MASKED
 from plait.model.instant import Operation
 from plait.services import archive, replay, restore
 from plait.timeline import paths
-from plait.txn import tokens, undone
+from plait.txn import refusal, tokens
 from plait.txn.conflict import Intent
 from plait.txn.matrix import Cell, Meets, Verdict
 from plait.write import results
@@ -81,7 +81,7 @@ BROKEN = (
     ),
     Broken(
         "a commit id that was undone is reported as applied",
-        ((undone, "contains"),),
+        ((refusal, "contains"),),
         _contains_all,
         19,
         frozenset({"INV-16"}),

@@ -55,12 +55,12 @@ def test_every_history_with_expiries_leaves_what_its_operations_mean(begin: int)
 
 def masks_lost(patch: pytest.MonkeyPatch) -> None:
     """A writer does not join its masks with those of an expiry."""
-    patch.setattr("plait.txn.follow.HiddenRows.join", lambda _self, _expiry: None)
+    patch.setattr("plait.txn.carry.HiddenRows.join", lambda _self, _expiry: None)
 
 
 def masks_alone(patch: pytest.MonkeyPatch) -> None:
     """A writer's masks leave out what is hidden at the head."""
-    patch.setattr("plait.txn.follow.union", lambda _old, new: new)
+    patch.setattr("plait.txn.carry.union", lambda _old, new: new)
 
 
 def copies_kept(patch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ from plait.stream.group import Group
 from plait.stream.messages import Turn
 from plait.stream.participant import Participant
 from plait.txn import conflict
+from plait.txn.carry import HiddenRows
 from plait.txn.conflict import Intent
-from plait.txn.follow import HiddenRows
 from plait.txn.matrix import Cell, Meets, Verdict
 from tests.interleave.scenarios import scenarios, short_scenarios
 from tests.scheduler import Scenario

@@ -20,7 +20,7 @@ from plait.model.contract import Options
 from plait.ports import Ports
 from plait.services import clean as cleaning
 from plait.state.cache import StateCache
-from plait.txn import begin, conflict, matrix, recovery
+from plait.txn import conflict, matrix, recovery, transaction
 from plait.txn.recovery import RollbackReport
 from tests.services.forked import CONTEXT
 from tests.services.process import Service, die_with_parent
@@ -39,7 +39,7 @@ def _no_lazy_rollback() -> None:
 
 
 def _no_eager_rollback() -> None:
-    begin._end_dead = lambda handle, dead: None
+    transaction._end_dead = lambda handle, dead: None
 
 
 def _no_compaction() -> None:
@@ -88,7 +88,7 @@ def _all_meet() -> None:
 
 
 def _two_let_in() -> None:
-    begin._admit = lambda *_, **__: None
+    transaction._admit = lambda *_, **__: None
 
 
 BREAKS = {

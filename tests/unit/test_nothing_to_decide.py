@@ -25,9 +25,8 @@ from plait.model.request import WriteRequest
 from plait.storage.port import Store
 from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths
-from plait.txn.begin import pending_record, request_instant
 from plait.txn.rollback import find_outcome
-from plait.txn.transaction import OptimisticTransaction
+from plait.txn.transaction import OptimisticTransaction, pending_record, request_instant
 from plait.write.group_commit import Gathered, decide
 from plait.write.request import write_request
 from tests.support.protocol import client, create, memory

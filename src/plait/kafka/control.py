@@ -25,7 +25,7 @@ from plait.kafka.settings import SinkSettings
 from plait.ports import SystemClock
 from plait.stream.message_schema import ACK, END, HELLO, START
 from plait.stream.messages import EncodedMessage, Hello, decode, encode
-from plait.stream.own_name import name_taken
+from plait.stream.participant import name_taken
 from plait.stream.transport import Endpoint
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from plait.errors import (
 )
 from plait.kafka.client import Clients, Topic
 from plait.kafka.control import ControlTopic
-from plait.kafka.counts import Counts
+from plait.kafka.monitoring import Counts
 from plait.kafka.position import EARLIEST, find_bounds, find_place, require_there
 from plait.kafka.settings import REFUSE, SinkSettings
 from plait.kafka.sources import SourceOffset

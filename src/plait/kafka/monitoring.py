@@ -1,4 +1,9 @@
-"""The HTTP server of a process of a sink: metrics for Prometheus, and its health."""
+"""The HTTP server of a process of a sink: metrics for Prometheus, and its health.
+
+What a process of a sink has done, in numbers; plain ones, so that counting costs nothing.
+
+Whether a process of a sink is healthy: its loop runs, and what it has read is committed.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +17,131 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Final, Self
 
 from plait.errors import MissingDependencyError, OptionError
-from plait.kafka.counts import Counts
-from plait.kafka.health import Health
 from plait.ports import Clock
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from plait.kafka.sources import SourcePartition
+
+SILENT_S: Final = 60.0
+"""The loop of a healthy process has run within this time."""
+_STALLED_MIN_S: Final = 120.0
+"""Longer than it takes to find that a coordinator is dead and to begin another one."""
+_ROUNDS: Final = 3
+
+
+def stall_limit(interval_s: float, patience_s: float) -> float:
+    """Return how long records may wait for a commit in a healthy sink, in seconds.
+
+    A commit begins after the interval and waits for late processes as long as the patience.
+
+    >>> stall_limit(60.0, 30.0), stall_limit(5.0, 30.0)
+    (270.0, 120.0)
+    """
+    return max(_STALLED_MIN_S, _ROUNDS * (interval_s + patience_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What monitors are told of a process."""
+
+    silent_s: float
+    """The time since the loop of the process last ran."""
+    stalled_s: float
+    """The longest time that one of its partitions has waited for a commit; 0 if none waits."""
+    reason: str
+    """Why the process is not healthy; empty if it is."""
+
+    @classmethod
+    def of(cls, counts: Counts, limit_s: float, now_s: float) -> Health:
+        """Judge a process by its counts."""
+        silent_s = now_s - counts.step_s
+        since = {source: each.stalled_since for source, each in counts.held().items()}
+        source, first = min(
+            ((source, at) for source, at in since.items() if at is not None),
+            key=lambda pair: pair[1],
+            default=(None, now_s),
+        )
+        stalled_s, reason = now_s - first, ""
+        if silent_s >= SILENT_S:
+            reason = f"the loop of the process has not run for {silent_s:.0f} s"
+        elif stalled_s >= limit_s:
+            reason = f"{source} has waited for a commit for {stalled_s:.0f} s"
+        return cls(round(silent_s, 3), round(stalled_s, 3), reason)
+
+
+@dataclass(slots=True)
+class PartitionCounts:
+    """One partition that a process holds. Offsets are those of the topic."""
+
+    next: int = 0
+    """The offset of the record to read next."""
+    committed: int = 0
+    """The offset up to which all records are in the table."""
+    end: int = 0
+    """The end of the partition, as the brokers reported it last."""
+    read: int = 0
+    """The furthest offset that was read; after a failed epoch it is ahead of ``next``."""
+    stalled_since: float | None = None
+    """Since when it has waited for a commit, on a steady clock; None if it waits for none."""
+
+    @property
+    def lag(self) -> int:
+        """How many offsets are not in the table yet."""
+        return max(0, self.end - self.committed)
+
+    def note(self, next_offset: int | None, committed: int | None, now_s: float) -> None:
+        """Note how far the partition is.
+
+        It waits for a commit while records that were read are not in the table, and while the
+        coordinator has not said where to begin. Reading the same records again is no progress.
+
+        Args:
+            next_offset: of the record to read next; None while the coordinator has not said it.
+            committed: up to where records are in the table; None while that is not known.
+            now_s: the time on a steady clock.
+        """
+        known = self.committed if committed is None else committed
+        progressed = known > self.committed
+        self.next, self.committed = next_offset or 0, known
+        self.read = max(self.read, self.next)
+        if next_offset is not None and known >= self.read:
+            self.stalled_since = None
+        elif progressed or self.stalled_since is None:
+            self.stalled_since = now_s
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a process has done since it began; one thread writes, any may read."""
+
+    records: int = 0
+    """Records that were put; one that was read again counts again."""
+    bytes: int = 0
+    """Of their values."""
+    rewinds: int = 0
+    """How often a partition was read again from the table's offset."""
+    dead_letters: int = 0
+    commits: int = 0
+    """Of the coordinator, while it was here."""
+    committed_rows: int = 0
+    commit_s: float = 0.0
+    """The seconds that they took, from the end of a turn to its decision."""
+    failed: int = 0
+    """Epochs that failed, and were read again."""
+    leads: bool = False
+    step_s: float = 0.0
+    """When the process last went round, by its own steady clock."""
+    partitions: dict[SourcePartition, PartitionCounts] = field(default_factory=dict)
+
+    def held(self) -> Mapping[SourcePartition, PartitionCounts]:
+        """Return the partitions as they are now; any thread may ask."""
+        return dict(self.partitions)
+
 
 _log = logging.getLogger(__name__)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from contextlib import nullcontext
 
-from plait.kafka.health import stall_limit
 from plait.kafka.member import Member
-from plait.kafka.monitoring import MonitoringServer
+from plait.kafka.monitoring import MonitoringServer, stall_limit
 from plait.kafka.task import SinkTask
 
 

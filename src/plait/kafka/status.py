@@ -16,7 +16,7 @@ from plait.model.stream import Position
 from plait.stream.messages import position_offsets
 from plait.table import Table
 from plait.timeline.pending import load_pending
-from plait.txn.undone import find_lost
+from plait.txn.refusal import find_lost
 
 _NEWEST: Final = 200
 """So many decisions are read to tell the rate."""

@@ -18,10 +18,10 @@ from plait.errors import (
 from plait.kafka.changes import ChangeReader
 from plait.kafka.client import Clients
 from plait.kafka.control import ControlTopic
-from plait.kafka.counts import Counts, PartitionCounts
 from plait.kafka.dead_letters import DeadLetters
 from plait.kafka.leading import Leader
 from plait.kafka.memory import buffer_of, pieces
+from plait.kafka.monitoring import Counts, PartitionCounts
 from plait.kafka.preflight import require_rights
 from plait.kafka.settings import SinkSettings
 from plait.kafka.sources import SourceOffset, SourcePartition, by_partition

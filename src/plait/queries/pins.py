@@ -18,8 +18,8 @@ from plait.model.instant import Action
 from plait.model.plan import CHANGED, LIVE, ChangeWindow, Snapshot
 from plait.read.wanted import Wants, everything
 from plait.state.delta import IN_ORDER, changed_files, net_files
+from plait.state.events import with_first_versions
 from plait.state.state import TableState, files_returned
-from plait.state.succession import with_first_versions
 from plait.txn.moments import Bound, Moment, find_as_of, find_bound, require_version
 from plait.txn.read_pin import ReadPin, read_pinned
 from plait.txn.table_handle import TableHandle

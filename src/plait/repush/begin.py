@@ -22,10 +22,10 @@ from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.txn.definition import Definition, require_whole
 from plait.txn.matrix import SWAPS
+from plait.txn.refusal import find_commit
 from plait.txn.replicated import require_no_replicas
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
-from plait.txn.undone import find_commit
 
 ROWS_PER_TASK = 5_000_000
 _ROWS_PER_TASK_MAX = 1 << 40

@@ -36,8 +36,8 @@ from plait.repush.swap import Swap, reserved
 from plait.services.clustering import cluster, plan_clustering
 from plait.services.expiry import expire, plan_expiry
 from plait.services.repushed import delete_repushed
+from plait.txn.refusal import find_commit
 from plait.txn.table_handle import TableHandle
-from plait.txn.undone import find_commit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

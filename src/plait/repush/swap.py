@@ -27,11 +27,11 @@ from plait.services.restore import visible_rows
 from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.txn.conflict import Intent
+from plait.txn.refusal import find_commit
 from plait.txn.reservation import publish_reservation
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 from plait.txn.transaction import OptimisticTransaction
-from plait.txn.undone import find_commit
 
 
 @dataclass(slots=True)

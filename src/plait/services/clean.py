@@ -27,8 +27,8 @@ from plait.services.leftovers import delete_leftovers, require_deletable
 from plait.services.repushed import delete_repushed
 from plait.services.retention import final_of, horizon_of, pairs, unneeded
 from plait.state.checkpoint import checkpoint_of, list_checkpoints, load_checkpoint
+from plait.state.lineage import Late
 from plait.state.state import TableState
-from plait.state.undecided import Late
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
 from plait.txn.read_pin import load_read_pins

@@ -2,7 +2,7 @@
 
 The store's clock tells the time, and a plan fixes it. Positions of expired rows are found once, in
 the files of the base. On each newer head the decision is drafted anew from that head alone, so an
-expiry waits for no writer. No writer fails because of it (INV-15): see ``txn/follow.py``.
+expiry waits for no writer. No writer fails because of it (INV-15): see ``txn/carry.py``.
 """
 
 from __future__ import annotations

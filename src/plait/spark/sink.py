@@ -58,11 +58,11 @@ from plait.storage.port import Store
 from plait.table import Table
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant
-from plait.txn.begin import pending_record, request_instant
 from plait.txn.heartbeat import Watch
 from plait.txn.recovery import abandon
 from plait.txn.replicated import require_no_replicas
 from plait.txn.table_handle import make_handle
+from plait.txn.transaction import pending_record, request_instant
 from plait.write.group_commit import RUN_HOME, Gathered, decide
 from plait.write.request import plan_of, read_set_of, write_request
 from plait.write.results import find_result

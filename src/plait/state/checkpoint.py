@@ -25,20 +25,17 @@ from plait.model.seal import checksum_of
 from plait.model.stream import Position
 from plait.ports import Ports
 from plait.state.admission import features_in_use, require_writable
-from plait.state.archived import Archived
 from plait.state.decided_sums import tail_places
 from plait.state.definition import TableDef
 from plait.state.events import TABLES, Events, gathered
 from plait.state.fold import compact, fold
-from plait.state.horizons import Horizons
-from plait.state.lineage import Lineage
+from plait.state.lineage import Archived, Horizons, Late, Lineage, Reservation
 from plait.state.part_file import PART_TABLES, places_of
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part, write_part
 from plait.state.selected import load_places
 from plait.state.state import TableState
 from plait.state.sums import changed_places, summed, without_counts
 from plait.state.trust import Trust
-from plait.state.undecided import Late, Reservation
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.codec import parse_reserved, reserved_to_dict

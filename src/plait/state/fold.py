@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 
 from plait.model.changes import MASKED, PATHS
 from plait.model.plan import LIVE
-from plait.state.events import Events
-from plait.state.succession import Succession
+from plait.state.events import Events, Succession
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,178 @@
 A restore at version r to version v undoes commits, but takes no decision back. The *lineage* of a
 version is the set of versions whose commits the table contains there: the lineage of r is that of
 v, and r. So restoring r - 1 undoes a restore (RFC 0018; ``docs/spec/lineage.tla``).
+
+Instants that a state remembers beyond their decision: late files, open reservations.
+
+Which versions can be read, and which can be made readable again.
+
+Which old decisions are in the archive, and in which of its files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from plait.model.decision import Decision, Savepoint
+from plait.errors import CorruptMetadataError
+from plait.model.bucket import Partition
+from plait.model.decision import ArchiveFile, Cleaned, Decision, Reserved, Savepoint
 from plait.model.stream import Position
 from plait.state.fold import Shown
-from plait.timeline.features import RESTORES
+from plait.timeline.codec import parse_archive
+from plait.timeline.features import ARCHIVE, RESTORES
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """The files of the archive at a version."""
+
+    files: tuple[ArchiveFile, ...] = ()
+    """Oldest first; they follow each other from version 0 on."""
+
+    @property
+    def last(self) -> int:
+        """The newest archived version; -1 for none."""
+        return self.files[-1].last if self.files else -1
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What a client must know since the first archive."""
+        return (ARCHIVE,) if self.files else ()
+
+    def after(self, decision: Decision, *, where: str) -> Archived:
+        """Return the archive after a decision.
+
+        Raises:
+            CorruptMetadataError: it leaves out archived versions, or names some that come later.
+        """
+        files = decision.archived
+        if not files:
+            return self
+        if not self.last <= files[-1].last < decision.version:
+            message = f"{where} archives the versions up to {files[-1].last}"
+            raise CorruptMetadataError(
+                message, path=where, expected=self.last, found=files[-1].last
+            )
+        return Archived(files)
+
+    def to_list(self) -> list[object]:
+        """Write it as JSON values, the form in checkpoints."""
+        return [file.to_list() for file in self.files]
+
+    @classmethod
+    def from_list(cls, value: object) -> Archived:
+        """Read what ``to_list`` wrote; raise TypeError or ValueError for nonsense."""
+        return cls(parse_archive(value))
+
+
+class Raised(NamedTuple):
+    """A horizon that can still be taken back."""
+
+    version: int
+    """The version of the clean that raised it."""
+    horizon: int
+
+
+@dataclass(frozen=True, slots=True)
+class Horizons:
+    """The oldest readable version of a table, and those before it that an undo can return to."""
+
+    final: int = 0
+    """The oldest version that can be read or made readable again: files that ended there or
+    before may be condemned."""
+    raised: tuple[Raised, ...] = ()
+    """The horizons above ``final``, oldest first."""
+
+    @property
+    def oldest(self) -> int:
+        """The oldest version that can be read."""
+        return self.raised[-1].horizon if self.raised else self.final
+
+    def after(self, cleaned: Cleaned, version: int, *, where: str) -> Horizons:
+        """Return the horizons after a clean or an undo of cleans.
+
+        Raises:
+            CorruptMetadataError: an undo says that it leads to another horizon.
+        """
+        raised, final = self.raised, max(self.final, cleaned.final)
+        if cleaned.undo is not None:
+            raised = tuple(each for each in raised if each.version < cleaned.undo)
+        elif cleaned.horizon > self.oldest:
+            raised = (*raised, Raised(version, cleaned.horizon))
+        result = Horizons(final, tuple(each for each in raised if each.horizon > final))
+        if cleaned.undo is not None and result.oldest != cleaned.horizon:
+            message = f"{where} takes cleans back to version {cleaned.horizon}, not {result.oldest}"
+            found, expected = cleaned.horizon, result.oldest
+            raise CorruptMetadataError(message, path=where, expected=expected, found=found)
+        return result
+
+    def to_dict(self) -> dict[str, object]:
+        """Write them as JSON values, the form in checkpoints."""
+        return {"final": self.final, "raised": [list(each) for each in self.raised]}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, object], *, newest: int) -> Horizons:
+        """Read what ``to_dict`` wrote; raise KeyError, TypeError or ValueError for nonsense."""
+        final, entries = int(str(value["final"])), value["raised"]
+        if not isinstance(entries, list):
+            raise TypeError(entries)
+        raised = tuple(Raised(int(version), int(horizon)) for version, horizon in entries)
+        ordered = [0, final, *(each.horizon for each in raised), newest]
+        if ordered != sorted(ordered):
+            raise ValueError(ordered)
+        return cls(final, raised)
+
+
+_LATE_MAX = 1_000
+"""Rolled-back instants whose late files are looked for by the next cleans."""
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A rolled-back instant that may still write files; they are provably its own."""
+
+    instant: str
+    version: int
+    partitions: tuple[Partition, ...]
+
+    @property
+    def nonce(self) -> str:
+        """What the names of its files carry."""
+        return self.instant.rsplit("-", 1)[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A place kept for an instant that is still open."""
+
+    version: int
+    """Of its decision: of two in one place the older goes first."""
+    reserved: Reserved
+
+
+def late_after(before: tuple[Late, ...], decision: Decision) -> tuple[Late, ...]:
+    """Return those after a decision, which may roll instants back."""
+    if not decision.rolled_back:
+        return before
+    ended = [
+        Late(str(each.instant), decision.version, each.partitions) for each in decision.rolled_back
+    ]
+    return (*before, *ended)[-_LATE_MAX:]
+
+
+def reservations_after(
+    before: tuple[Reservation, ...], decision: Decision
+) -> tuple[Reservation, ...]:
+    """Return the open ones after a decision, which may open one and end its instant's."""
+    if decision.reserved is not None:
+        return (*before, Reservation(decision.version, decision.reserved))
+    if not before:
+        return before
+    ended = {decision.instant.nonce, *(each.instant.nonce for each in decision.rolled_back)}
+    return tuple(each for each in before if each.reserved.holder.nonce not in ended)
+
 
 Versions = tuple[int, int]
 """The first and the last of some consecutive versions."""

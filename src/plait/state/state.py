@@ -24,12 +24,19 @@ from plait.model.plan import LIVE, Snapshot
 from plait.model.stream import Position
 from plait.model.sums import Sums
 from plait.read.wanted import Wants
-from plait.state.archived import Archived
 from plait.state.definition import TableDef, laid_out_with
-from plait.state.events import COMMITS, Events, LiveEntry, gathered
+from plait.state.events import COMMITS, Events, LiveEntry, gathered, with_first_versions
 from plait.state.fold import Folded, compact, fold
-from plait.state.horizons import Horizons
-from plait.state.lineage import Lineage, streams_after
+from plait.state.lineage import (
+    Archived,
+    Horizons,
+    Late,
+    Lineage,
+    Reservation,
+    late_after,
+    reservations_after,
+    streams_after,
+)
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part
 from plait.state.selected import (
     PartCache,
@@ -39,10 +46,8 @@ from plait.state.selected import (
     load_lean,
     load_whole,
 )
-from plait.state.succession import with_first_versions
 from plait.state.sums import sums_of
 from plait.state.trust import Trust, read_decided
-from plait.state.undecided import Late, Reservation, late_after, reservations_after
 from plait.storage.port import Store
 from plait.timeline import paths
 

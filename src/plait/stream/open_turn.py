@@ -21,14 +21,14 @@ from plait.stream.messages import (
     offsets_text,
     position_offsets,
 )
+from plait.stream.participant import status_of
 from plait.stream.status_file import whole
-from plait.stream.writer_turn import status_of
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant
-from plait.txn.begin import request_instant
 from plait.txn.heartbeat import Heartbeat
 from plait.txn.recovery import abandon
 from plait.txn.table_handle import TableHandle
+from plait.txn.transaction import request_instant
 from plait.write.group_commit import Gathered
 
 _log = logging.getLogger(__name__)

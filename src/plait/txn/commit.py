@@ -1,9 +1,12 @@
-"""The loop of a commit: validate and publish; after a conflict redo buckets and try again."""
+"""The loop of a commit: validate and publish; after a conflict redo buckets and try again.
+
+Manifests: sections of a decision that are too large for its slot, in files of their own.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -15,6 +18,7 @@ from plait.errors import (
     CorruptMetadataError,
     InvariantError,
     RetryableConflictError,
+    StorageError,
 )
 from plait.model.bucket import BucketId
 from plait.model.changes import WriteStatus
@@ -27,14 +31,12 @@ from plait.read.wanted import Wants
 from plait.state.evolving import definition_with
 from plait.state.state import TableState
 from plait.txn.carry import Carrier
-from plait.txn.commit_queue import CommitQueue
 from plait.txn.conflict import Conflict, Intent, lays_out, touched_buckets
 from plait.txn.conflict_checker import ConflictChecker
-from plait.txn.manifests import Manifests
 from plait.txn.matrix import SERVICES, Verdict, action_of
 from plait.txn.publish import Lost, Won, free_time, publish
 from plait.txn.refusal import Refused, conflict_error, retries_exhausted
-from plait.txn.reservation import ReservationQueue, publish_reservation
+from plait.txn.reservation import CommitQueue, ReservationQueue, publish_reservation
 from plait.txn.table_handle import TableHandle, client
 from plait.txn.tokens import sealed
 
@@ -57,6 +59,47 @@ class Restaged(NamedTuple):
 
 Restage = Callable[[TableState], Restaged]
 """Stages everything again under the layout of a state, and on its version."""
+
+
+@dataclass(slots=True)
+class Manifests:
+    """Writes the large sections of a status once, however many slots are lost."""
+
+    handle: TableHandle
+    instant: Instant
+    _status: WriteStatus | None = None
+    _references: dict[str, object] = field(default_factory=dict)
+    _rounds: int = 0
+    wrote: bool = False
+    """Whether there ever was one."""
+
+    def of(self, status: WriteStatus) -> Mapping[str, object]:
+        """Return the references of a status; those of an older one are deleted.
+
+        To be called only when no publish is under way: then nobody can name the older ones.
+        """
+        if status is not self._status:
+            self.discard()
+            self._rounds += 1
+            self._references = self.handle.cache.timeline.write_manifests(
+                self.instant,
+                # a nonce, since another process may resume the same instant
+                f"a{self._rounds}-{self.handle.ports.ids.nonce()}",
+                status.changes.tables(),
+            )
+            self._status = status
+            self.wrote = self.wrote or bool(self._references)
+        return self._references
+
+    def discard(self) -> None:
+        """Delete what no decision will name any more."""
+        references = self._references.values()
+        doomed = [str(each["manifest"]) for each in references if isinstance(each, dict)]
+        self._status, self._references = None, {}
+        try:
+            self.handle.store.delete(doomed)
+        except StorageError:
+            _log.warning("manifests of %s were not deleted", self.instant, exc_info=True)
 
 
 @dataclass(slots=True)

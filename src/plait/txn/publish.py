@@ -6,6 +6,7 @@ says whether the bytes are ours (INV-10).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,6 +28,9 @@ from plait.state.state import TableState
 from plait.timeline import codec, paths
 from plait.timeline.features import features_of
 from plait.txn.table_handle import TableHandle
+
+_log = logging.getLogger(__name__)
+
 
 _TRIES = 6
 _PAUSE_S, _PAUSE_S_MAX = 0.05, 1.6

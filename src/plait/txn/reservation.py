@@ -1,19 +1,53 @@
 """Reservations: a commit that lost too often keeps its place until it is through (RFC 0004).
 
 Manners, not safety: every commit validates all the same, and losing a reservation costs time.
+
+The lock as a queue: it gives the commits of a busy table order and fairness, never safety.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+from plait.errors import LockError, MissingDependencyError, TableError
 from plait.model.decision import SCOPE_TABLE, Draft, Reserved
 from plait.model.instant import Action, Instant, Operation
 from plait.state.state import TableState
 from plait.txn.conflict import Intent, meeting
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
+
+_log = logging.getLogger(__name__)
+
+
+class CommitQueue:
+    """The lock, held if it can be had in time; without it the commit goes on all the same."""
+
+    def __init__(self, handle: TableHandle, wait_s: float, owner: str) -> None:
+        self._handle, self._wait_s, self._owner = handle, wait_s, owner
+        self._held: AbstractContextManager[object] | None = None
+
+    def __enter__(self) -> bool:
+        """Tell whether it is held."""
+        manager = self._handle.lock.acquire(wait_s=self._wait_s, owner=self._owner)
+        try:
+            manager.__enter__()
+            self._held = manager
+        except (LockError, MissingDependencyError) as error:
+            _log.warning("committing without the lock: %s", error)
+        return self._held is not None
+
+    def __exit__(self, *exc: object) -> None:
+        if self._held is None:
+            return
+        try:
+            self._held.__exit__(None, None, None)
+        except (TableError, OSError):  # what was published stands: it must not seem to have failed
+            _log.warning("the lock could not be released", exc_info=True)
+
 
 _POLL_S, _POLL_S_MAX = 0.005, 1.0
 _POLL_S_NEXT = 0.03

@@ -17,7 +17,7 @@ from plait.model.decision import Token
 from plait.model.stream import Position, find_gap
 from plait.state.state import TableState
 from plait.storage.port import Store
-from plait.txn.undone import contains, find_lost, undone_error
+from plait.txn.refusal import contains, find_lost, undone_error
 
 _SHOWN = 120
 _NEW = (

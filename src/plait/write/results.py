@@ -22,10 +22,10 @@ from plait.model.changes import Digest, WriteStats
 from plait.model.decision import CommitResult, Token
 from plait.model.instant import Instant
 from plait.model.request import WritePlan, WriteRequest
+from plait.txn.refusal import find_commit, require_contained
 from plait.txn.table_handle import TableHandle
 from plait.txn.tokens import find_applied
 from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction
-from plait.txn.undone import find_commit, require_contained
 from plait.write.request import plan_of
 
 

@@ -15,8 +15,8 @@ import pytest
 from plait import StorageError, Table, TableNotFoundError
 from plait.kafka.client import Clients, Topic
 from plait.kafka.control import ControlTopic
-from plait.kafka.counts import Counts
 from plait.kafka.leading import Leader
+from plait.kafka.monitoring import Counts
 from plait.kafka.settings import SinkSettings
 from plait.stream.transport import Endpoint, Hub
 from plait.testing import SimClock

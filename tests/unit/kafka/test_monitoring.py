@@ -12,9 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from plait import OptionError
 from plait.kafka import monitoring
-from plait.kafka.counts import Counts, PartitionCounts
-from plait.kafka.health import SILENT_S
-from plait.kafka.monitoring import MonitoringServer
+from plait.kafka.monitoring import SILENT_S, Counts, MonitoringServer, PartitionCounts
 from plait.kafka.sources import SourcePartition
 from plait.testing.ports import SimClock
 

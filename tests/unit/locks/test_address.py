@@ -15,7 +15,7 @@ from plait.model.consent import Consent
 from plait.ports import Ports
 from plait.storage import open_store
 from plait.table import Table
-from plait.txn.commit_queue import CommitQueue
+from plait.txn.reservation import CommitQueue
 from tests.support.memory import forget
 
 BAD = [

@@ -303,7 +303,7 @@ OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "txn.transaction.OptimisticTransaction.begin": (_begin,),
     "stream.open_turn.OpenTurn.begin": (_begin_turn,),
     "stream.open_turn.OpenTurn.roll_back": (_coordinated,),
-    "stream.fence.Fence.end_older": (_take_over,),
+    "stream.coordinator.Fence.end_older": (_take_over,),
     "spark.sink.Job.abort": (),  # it opens the table anew, and ends what it began itself
     "spark.sink.Job._request": (_begin_job,),
 }

@@ -9,7 +9,7 @@ import pytest
 from plait.errors import CorruptMetadataError
 from plait.model.decision import ArchiveFile, Decision
 from plait.model.instant import Instant
-from plait.state.archived import Archived
+from plait.state.lineage import Archived
 from plait.timeline import paths
 from plait.timeline.features import ARCHIVE
 from tests.support.forge import decision_at

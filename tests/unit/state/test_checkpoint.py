@@ -21,7 +21,7 @@ from plait.state.checkpoint import (
     write_checkpoint,
 )
 from plait.state.events import TABLES, Events, LiveEntry
-from plait.state.horizons import Horizons
+from plait.state.lineage import Horizons
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.testing import Fault, FaultStore, SeqIds, sim_ports

@@ -19,7 +19,7 @@ from plait.model.changes import ADDED, Changes, WriteStatus
 from plait.model.instant import Instant
 from plait.stream.message_schema import KINDS, SCHEMA, misfit
 from plait.stream.messages import TURNS_MAX, Report, decode, encode
-from plait.stream.writer_turn import status_of
+from plait.stream.participant import status_of
 from tests.fuzz.messages import VALUES, Fuzzing, sealed
 from tests.unit.stream.conftest import Make, require_read_again
 from tests.unit.stream.test_messages import MESSAGES

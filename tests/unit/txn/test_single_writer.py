@@ -26,9 +26,9 @@ from plait.stream.transport import Hub
 from plait.testing import ManualBackground, SimClock
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant, load_pending, write_requested
-from plait.txn.begin import request_instant
 from plait.txn.liveness import has_ended, process_mark
 from plait.txn.table_handle import TableHandle
+from plait.txn.transaction import request_instant
 from plait.write.request import write_request
 from tests.support.dead import bury, ended_process
 from tests.support.protocol import Work, client, create, listed, live_marks, memory, upsert
@@ -165,7 +165,7 @@ def test_every_place_that_begins_an_instant_goes_through_the_same_door() -> None
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "write_requested":
                 found.add(path.relative_to(SOURCE).as_posix())
     # a service that needs a record is no writer: nobody has to give way to it
-    assert found == {"txn/begin.py", "txn/service.py"}
+    assert found == {"txn/transaction.py", "txn/service.py"}
 
 
 def test_writers_of_a_table_for_many_are_not_looked_for(store: MemoryStore) -> None:

@@ -28,7 +28,7 @@ from plait.storage.port import Store
 from plait.stream.audit import break_of, told
 from plait.timeline import paths
 from plait.timeline.log import Timeline
-from plait.txn.undone import find_lost
+from plait.txn.refusal import find_lost
 
 _TAIL_MAX = 64
 _COUNTED = ["directory", "partition", "files"]
