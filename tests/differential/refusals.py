@@ -57,6 +57,9 @@ class Refusals:
         if not self.shape.keyed and any(at in self.states[number - 1] for at in changed):
             return True  # rows without a key cannot be told apart
         if self.shape.policy == "file_group":  # the unit is the bucket, whatever its keys are
+            if changed and (not self.shape.partitioned or self._reaches(told)):
+                return True
+            rows += [] if other is None else [row for do in other.did for row in do.rows]
             return bool(self._partitions(told, mine) & {self._partition(row) for row in rows})
         return self._places_meet(told, other)
 
@@ -131,6 +134,10 @@ class Refusals:
         )
 
     # --- places ------------------------------------------------------------------------------
+
+    def _reaches(self, told: Told) -> bool:
+        """Tell whether a turn looked for rows in every partition, where only buckets count."""
+        return told.read_at is not None or any(do.where is not None for do in told.did)
 
     def _partition(self, row: Row) -> object:
         return row[1] if self.shape.partitioned else None
