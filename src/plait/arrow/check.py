@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,14 +17,14 @@ from plait.arrow.generated import computed
 from plait.arrow.ingest import Rows, open_rows
 from plait.errors import BadRecordError, OptionError, SchemaMismatchError
 from plait.expr import to_sql
-from plait.files.fitting import filled
+from plait.files.fitting import filled, sound
 from plait.files.generated import Generated, generated_in
 from plait.files.sample import first_bad, first_failing, sample_of
 from plait.model.defaults import default_value
 from plait.model.instant import Operation
 from plait.model.plan import TableSpec
 from plait.model.request import WriteRequest
-from plait.model.schema import type_name, unknown_column
+from plait.model.schema import parts_of, type_name, unknown_column
 from plait.read.condition import Condition
 
 PIECE_BYTES = 8 << 20
@@ -54,7 +55,7 @@ def prepare(
     """
     rows = open_rows(data)
     checker = _Checker.plan(rows, spec, operation, where)
-    if rows.table is None or not checker.fallible:
+    if rows.table is None or not (checker.fallible or checker.has_strange_text(rows.table)):
         return map(checker.prepare, rows.pieces(piece_bytes))
     pieces = list(rows.pieces(piece_bytes))
     if len(pieces) == 1 or not checker.copies:
@@ -140,6 +141,8 @@ class _ColumnCheck:
     """What rows have that come without the column; None: null."""
     generated: bool = False
     """Whether it is looked at once it is computed."""
+    texts: bool = False
+    """Whether there are texts in it, here or deeper: Arrow takes any bytes for one."""
 
     @property
     def fallible(self) -> bool:
@@ -152,13 +155,17 @@ class _ColumnCheck:
             return filled(self.default, self.field.type, batch.num_rows)
         given = batch.column(self.position)
         try:
-            array = apply(given, self.field.type)
+            array = sound(apply(given, self.field.type))
         except LossyError as error:
             message = f"a value of column {self.field.name!r} cannot be kept as "
             message += type_name(self.field.type)
             hint = "cast or clean the column before you write it"
             at = first_failing(given, lambda part: apply(part, self.field.type), LossyError)
             raise self._refused(message, hint, batch, at) from error
+        if self.texts and not _is_utf8(array):
+            message = f"a text of column {self.field.name!r} is not UTF-8"
+            at = first_bad(array, lambda part: not _is_utf8(part))
+            raise self._refused(message, "decode it, or write it to a column of bytes", batch, at)
         return array if self.generated else self.checked(array, batch)
 
     def checked(self, array: pa.Array, batch: pa.RecordBatch) -> pa.Array:
@@ -177,6 +184,19 @@ class _ColumnCheck:
     def _refused(self, message: str, hint: str, batch: pa.RecordBatch, at: int) -> BadRecordError:
         name = self.field.name
         return BadRecordError(message, hint=hint, column=name, sample=sample_of(batch, at, name))
+
+
+@functools.lru_cache(maxsize=1024)
+def _has_texts(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or any(_has_texts(part.type) for part in parts_of(kind))
+
+
+def _is_utf8(array: pa.Array | pa.ChunkedArray) -> bool:
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +238,11 @@ class _Checker:
         """Whether some row may be refused."""
         asked = self.foreign or self.where is not None or bool(self.constraints.every)
         return asked or bool(self.generated) or any(c.fallible for c in self.columns)
+
+    def has_strange_text(self, rows: pa.Table) -> bool:
+        """Tell whether some text is not UTF-8."""
+        places = (each.position for each in self.columns if each.texts)
+        return not all(_is_utf8(rows.column(at)) for at in places if at is not None)
 
     def prepare(self, batch: pa.RecordBatch, rest: Sequence[pa.RecordBatch] = ()) -> pa.RecordBatch:
         """Bring a batch to the table's schema, or refuse it; the rest is counted then."""
@@ -347,7 +372,10 @@ def _plan_column(
             found=str(given),
         )
     strictly = demanding(strict)
-    return _ColumnCheck(strict, position, how, finite, in_key, strictly, generated=generated)
+    texts = _has_texts(field.type)
+    return _ColumnCheck(
+        strict, position, how, finite, in_key, strictly, generated=generated, texts=texts
+    )
 
 
 def _type_hint(given: pa.DataType, wanted: pa.DataType) -> str:

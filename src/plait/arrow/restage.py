@@ -14,7 +14,7 @@ from plait.arrow.ingest import Group
 from plait.arrow.operations import StagedInput
 from plait.arrow.sinks import LogSink
 from plait.errors import RetryableConflictError
-from plait.files.fitting import filled, fitted
+from plait.files.fitting import filled, fitted, sound
 from plait.model.defaults import default_value
 from plait.model.instant import Operation
 from plait.model.partitioning import PartitionField
@@ -87,7 +87,7 @@ def with_columns(rows: pa.Table, old: Schema, new: Schema, *, whole: bool) -> pa
             column = pa.nulls(rows.num_rows, new.arrow.field(now).type)
         elif known:
             stored, wanted = old.arrow.field(name), new.arrow.field(now)
-            chunks = [fitted(_as(chunk, stored), stored, wanted) for chunk in column.chunks]
+            chunks = [sound(fitted(_as(c, stored), stored, wanted)) for c in column.chunks]
             column = pa.chunked_array(chunks, wanted.type)
         names.append(now)
         columns.append(column)

@@ -27,7 +27,7 @@ from plait.expr.tree import (
     columns_read,
     negate,
 )
-from plait.model.value import is_plain, to_text
+from plait.model.value import is_plain, plain_value, to_text
 
 Where: TypeAlias = str | pc.Expression | Predicate | None
 
@@ -96,7 +96,11 @@ def parse_value(value: object) -> Expression:
         hint = "pass SQL text, a literal, a pyarrow scalar or expression, or a function"
         raise PredicateError(message, hint=hint, text=shown) from error
     if not scalar.is_valid or is_plain(scalar.type):
-        return Literal(to_text(scalar, scalar.type), scalar.type)
+        try:
+            return Literal(to_text(scalar, scalar.type), scalar.type)
+        except ValueError as error:
+            message = f"not a value of a column: {plain_value(scalar)}, which is not UTF-8"
+            raise PredicateError(message, hint="decode it first", text="") from error
     return Arrow(pc.scalar(scalar))
 
 

@@ -5,8 +5,10 @@ Ids decide inside structs, lists and maps too, or names where a file has no ids.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,7 +33,46 @@ def field_id(field: pa.Field) -> int | None:
 
 def filled(value: pa.Scalar | None, kind: pa.DataType, count: int) -> pa.Array:
     """Return a column with one value in every row; None for null."""
-    return pa.nulls(count, kind) if value is None else pa.repeat(value, count)
+    return sound(pa.nulls(count, kind)) if value is None else pa.repeat(value, count)
+
+
+def sound(array: pa.Array) -> pa.Array:
+    """Return the same values, with a value for each required member that lies below a null.
+
+    A struct may be null though a member of it may not. Arrow then has null or anything there, but
+    writes no Parquet file, and makes no table, of a required member with nulls.
+    """
+    if not _requires(array.type):
+        return array
+    if _T.is_struct(array.type):
+        nulls, parts = array.is_null(), []
+        for index, child in enumerate(array.type.fields):
+            part = sound(array.field(index))
+            parts.append(part if child.nullable else _below_nulls(part, nulls))
+        mask = nulls if array.null_count else None
+        return pa.StructArray.from_arrays(parts, fields=list(array.type.fields), mask=mask)
+    if _T.is_map(array.type):
+        return _mapped(array, array.type, sound(array.keys), sound(array.items))
+    return _rebuilt(array, array.type, sound(array.values))
+
+
+@functools.lru_cache(maxsize=1024)
+def _requires(kind: pa.DataType) -> bool:
+    """Tell whether some struct in a type has a member that may not be null."""
+    if _T.is_struct(kind):
+        return any(not child.nullable or _requires(child.type) for child in kind.fields)
+    return _T.is_nested(kind) and any(_requires(child.type) for child in _children(kind))
+
+
+def _below_nulls(part: pa.Array, nulls: pa.BooleanArray) -> pa.Array:
+    """Put some value of the type where the struct is null; a null elsewhere stays one."""
+    bad = pc.and_(part.is_null(), nulls).to_numpy(zero_copy_only=False)
+    if not bad.any():
+        return part
+    # Arrow makes one itself: that of a required member of a null.
+    any_value = pa.array([None], pa.struct([pa.field("", part.type, nullable=False)])).field(0)
+    places = np.where(bad, len(part), np.arange(len(part)))
+    return pa.concat_arrays([part, any_value]).take(pa.array(places))
 
 
 def fitted(array: pa.Array, stored: pa.Field, wanted: pa.Field) -> pa.Array:
@@ -106,7 +147,7 @@ def _fit_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
     for wanted in _children(target):
         index = find_child(children, wanted)
         if index is None:
-            parts.append(pa.nulls(len(array), wanted.type))
+            parts.append(filled(None, wanted.type, len(array)))
         else:
             child = array.field(index)  # with the struct's offset applied
             parts.append(fitted(child, children[index], wanted))
@@ -117,6 +158,11 @@ def _fit_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
 def _fit_map(array: pa.Array, target: pa.DataType) -> pa.Array:
     keys = fitted(array.keys, array.type.key_field, target.key_field)
     items = fitted(array.items, array.type.item_field, target.item_field)
+    return _mapped(array, target, keys, items)
+
+
+def _mapped(array: pa.Array, target: pa.DataType, keys: pa.Array, items: pa.Array) -> pa.Array:
+    """Put new keys and items under the offsets of a map array."""
     entries = pa.StructArray.from_arrays(
         [keys, items],
         fields=[

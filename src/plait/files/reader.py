@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from plait.files.data_file import NO_VERSION, LiveFile, corrupt, reading
-from plait.files.fitting import field_id, filled, fitted
+from plait.files.fitting import field_id, filled, fitted, sound
 from plait.files.footer import (
     THRIFT_BYTES_MAX,
     Range,
@@ -229,7 +229,8 @@ class OpenFile:
     def _column(self, batch: pa.RecordBatch, source: _Source) -> pa.Array:
         if source.found is None:
             return self._fill(source, batch.num_rows)
-        column = fitted(batch.column(source.found.name), source.found, source.wanted)
+        found = batch.column(source.found.name)
+        column = sound(fitted(found, source.found, source.wanted))
         return column if source.fills is None else column.fill_null(source.fills)
 
     def _fill(self, source: _Source, rows: int) -> pa.Array:

@@ -44,7 +44,7 @@ from plait.model.steps import (
     RequireColumn,
     WidenColumn,
 )
-from plait.model.value import from_text, is_kept, is_plain, to_text
+from plait.model.value import from_text, is_kept, is_plain, plain_value, to_text
 
 _T = pa.types
 Fields: TypeAlias = list[pa.Field]
@@ -390,9 +390,13 @@ def _default_text(path: str, kind: pa.DataType, value: object) -> str | None:
     if not is_plain(kind):
         message = f"column {path!r} of type {type_name(kind)} can have no default but null"
         raise SchemaError(message, hint="leave the default out", column=path)
-    message = f"{value!r} is no value of column {path!r}, which is a {type_name(kind)}"
+    # A scalar may be beyond what Python can spell: dates of the year 10,000, for example.
+    shown = repr(plain_value(value) if isinstance(value, pa.Scalar) else value)
+    message = f"{shown} is no value of column {path!r}, which is a {type_name(kind)}"
     hint = "give a value of that type"
     try:
+        if isinstance(value, pa.Scalar) and value.type == kind:
+            return to_text(value, kind)
         given = value.as_py() if isinstance(value, pa.Scalar) else value
         if _T.is_decimal(kind):
             given = str(given)  # as a number it would need all digits of a bigint

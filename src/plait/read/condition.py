@@ -79,7 +79,10 @@ def _looked_at(predicate: Predicate, schema: pa.Schema) -> frozenset[str]:
 
 
 def _named_in(expression: pc.Expression, schema: pa.Schema) -> Sequence[str]:
-    text = str(expression)
+    try:
+        text = str(expression)
+    except UnicodeDecodeError:  # of a value that is none of a column's
+        return list(schema.names)
     fewer = pa.schema([field for field in schema if field.name in text])
     try:
         fewer.empty_table().filter(expression)

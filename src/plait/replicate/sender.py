@@ -53,7 +53,8 @@ class Sender:
         """Write the record of a write that failed, and again when a silent sink has answered.
 
         As long as one is under way, no repair settles the record: it may be undone by what comes.
-        A repair may have settled other sinks meanwhile, so a later record names what is left.
+        A repair may have settled other sinks meanwhile, so a later record names those that are
+        left, and those that have answered since: after an hour a repair does not wait for them.
 
         Raises:
             StorageError: the record is as it was before.
@@ -65,8 +66,11 @@ class Sender:
             with mutex:
                 try:
                     known = find_attempt(self.store, self.instant, self.task)
-                    names = silent if known is None else known.sinks
-                    self._write(names or [sink.name for sink in sinks], fan_out.under_way)
+                    now, names = fan_out.under_way, silent
+                    if known is not None:
+                        names = (*known.sinks, *(n for n in known.under_way if n not in now))
+                    names = names or tuple(sink.name for sink in sinks)
+                    self._write(dict.fromkeys(names), now)
                 except StorageError:
                     _log.warning("the attempt record of %s stays", self.instant, exc_info=True)
 

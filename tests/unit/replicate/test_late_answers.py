@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from importlib import import_module
 
 import pyarrow as pa
 import pytest
@@ -130,6 +131,30 @@ def test_a_late_answer_of_one_sink_says_nothing_of_those_that_were_repaired(
     assert not told(t, sink).in_step
     repair(t, sink)
     assert load_attempts(t.handle.store) == []
+
+
+def test_a_sink_that_answers_after_its_repair_is_no_longer_in_step(
+    t: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an hour a repair waits for it no longer; another sink keeps the record."""
+    sink, other = fresh("late-hour"), fresh("late-us")
+    send(t, sink, rows(0, 1), other)
+    gates = [Held(each, "put", fails=False) for each in (sink, other)]
+    with pytest.raises(ReplicationError):
+        send(t, sink, rows(1, 1), other, patience_s=0.05)
+    lane, last = lane_of(sink), lane_of(other)
+    sink.place.before = other.place.before = None
+    monkeypatch.setattr(import_module("plait.replicate.repair"), "_SILENT_MS_MAX", -1)
+    repair(t, sink)
+    assert told(t, sink).in_step
+    gates[0].go.set()
+    lane.join(WAIT_S)
+    assert held(sink) == {1: 1}
+    assert not told(t, sink).in_step
+    gates[1].go.set()
+    last.join(WAIT_S)
+    assert not told(t, sink).in_step
+    assert not told(t, other).in_step
 
 
 def test_a_process_that_has_ended_leaves_nothing_under_way(t: Table) -> None:
