@@ -422,7 +422,9 @@ class _Judge:
         what = f"{told.client}'s {told.turn!r} raised {type(error).__name__}: {error}"
         if isinstance(error, DuplicateKeyError):
             runs = (self._run(told, self.states[at]) for at in self._window(told))
-            if not any(isinstance(each, DuplicateError) for each in runs):
+            idents = [[ident(self.shape, row) for row in do.rows] for do in told.did]
+            doubled = any(len(set(each)) < len(each) for each in idents)
+            if not (doubled or any(isinstance(each, DuplicateError) for each in runs)):
                 yield Problem("an error", f"{what}: the keys were never there")
         elif isinstance(error, ConflictError):
             theirs = int(str(error.facts["version"]))

@@ -154,6 +154,8 @@ class Refusals:
         every = [row for state in self.states for row in state.values()]
         mine, theirs = ([*every, *(r for do in t.did for r in do.rows)] for t in (told, other))
         ours = self._written(told, range(len(self.states)))
+        if self.shape.strict:  # a key that is not there was looked for in the place
+            ours |= self._looked_up(told, range(len(self.states)))
         for do in other.did:
             if do.kind not in PLACES:
                 continue
