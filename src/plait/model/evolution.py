@@ -293,9 +293,9 @@ def widest(schema: Schema, others: Iterable[Schema]) -> Schema:
     A field that has two types to which no decimal is wide enough keeps the one of before.
     """
     paths = {number: column_path(path) for path, number in ids_by_path(schema.arrow)}
-    kinds, widened = dict(_kinds(schema.arrow)), Evolution(schema, 0)
+    kinds, widened = dict(kinds_of(schema.arrow)), Evolution(schema, 0)
     for other in others:
-        for number, there in _kinds(other.arrow):
+        for number, there in kinds_of(other.arrow):
             kind = _holding(kinds.get(number, there), there)
             if number in kinds and is_wider(kind, kinds[number]):
                 widened = widened.taking(WidenColumn(paths[number], kind))
@@ -303,11 +303,11 @@ def widest(schema: Schema, others: Iterable[Schema]) -> Schema:
     return widened.schema
 
 
-def _kinds(fields: Iterable[pa.Field]) -> Iterator[tuple[int, pa.DataType]]:
+def kinds_of(fields: Iterable[pa.Field]) -> Iterator[tuple[int, pa.DataType]]:
     """Return the types of fields and of all their parts, by id."""
     for each in fields:
         yield id_of(each), each.type
-        yield from _kinds(parts_of(each.type))
+        yield from kinds_of(parts_of(each.type))
 
 
 def _holding(one: pa.DataType, other: pa.DataType) -> pa.DataType:

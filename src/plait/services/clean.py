@@ -315,7 +315,7 @@ class _Drafts:
         elif since:  # no decision says that a checkpoint was written
             ended = [entry for entry in own.condemned if checkpoint_of(entry[0]) is None]
             old = _old_checkpoints(self.handle, state)
-            own = replace(own, version=state.version, condemned=(*ended, *old))
+            own = replace(own, version=state.version, condemned=tuple(_in_order([*ended, *old])))
         self.own = own
         return own
 
@@ -341,7 +341,8 @@ def _needed_from(handle: TableHandle) -> int | None:
 def _split(
     entries: tuple[tuple[str, int], ...], needed_from: int | None
 ) -> tuple[list[str], list[str]]:
-    """Divide files into those that no client can need and those to keep."""
+    """Divide files into those that no client can need and those to keep, a checkpoint first."""
+    entries = tuple(_in_order(entries))
     deletable = [path for path, ended in entries if needed_from is None or ended <= needed_from]
     spared = [path for path, ended in entries if needed_from is not None and ended > needed_from]
     return deletable, spared

@@ -240,8 +240,11 @@ class _Planner:
     def _cut(self, problem: Problem, version: int) -> Step | None:
         """Offer to end the timeline below a slot that is lost; None where that gives up nothing.
 
-        A checkpoint after the slot makes up for it, and then the head lies beyond.
+        A checkpoint after the slot makes up for it, and then the head lies beyond. Where a service
+        decides the slots, it would go on naming those that were cut off.
         """
+        if self.handle.plain_store is not self.handle.store:
+            return None
         below = _readable(self.handle)
         if below is None or version != below + 1:
             return None

@@ -9,12 +9,14 @@ import pyarrow as pa
 
 from plait.arrow.constraints import constraint_error, not_computed
 from plait.arrow.generated import different, rule_of
+from plait.errors import CorruptMetadataError, SchemaError
 from plait.expr.checks import checked_columns, violation
 from plait.files.generated import Generated, generated_in
 from plait.files.sample import sample_of
+from plait.model.evolution import kinds_of
 from plait.model.plan import Snapshot
 from plait.model.schema import Check, Schema, id_of, ids_in
-from plait.model.steps import AddCheck, GenerateColumn, RequireColumn, Step
+from plait.model.steps import AddCheck, GenerateColumn, RequireColumn, Step, WidenColumn
 from plait.read.scan import Scan
 from plait.state.definition import TableDef
 from plait.state.state import TableState
@@ -41,7 +43,8 @@ class Validation:
     @property
     def reads(self) -> bool:
         """Whether rows may have to be read."""
-        return any(isinstance(s, (AddCheck, GenerateColumn, RequireColumn)) for s in self.steps)
+        kinds = (AddCheck, GenerateColumn, RequireColumn, WidenColumn)
+        return any(isinstance(step, kinds) for step in self.steps)
 
     def require(self, state: TableState, table: TableDef) -> None:
         """Refuse a definition that rows of a state break.
@@ -52,7 +55,8 @@ class Validation:
             ConstraintError: names the constraint, how many rows break it, and one of them.
             BadRecordError: a constraint has no value for a row.
         """
-        demands = self._new_of(state.table.spec.schema, table.spec.schema)
+        before = state.table.spec.schema
+        demands = (*self._new_of(before, table.spec.schema), *_dated(before, table.spec.schema))
         under = (demands, state.table.spec.schema.id, state.lineage.restores)
         if under != self._under:
             self._seen.clear()
@@ -69,7 +73,10 @@ class Validation:
             files=snapshot.files.filter(fresh),
         )
         for demand in demands:
-            _require_none(demand, snapshot, self.handle.store)
+            if isinstance(demand, _Dates):
+                _require_times(demand, snapshot, self.handle.store)
+            else:
+                _require_none(demand, snapshot, self.handle.store)
         self._seen.update(paths)
 
     def _new_of(self, before: Schema, schema: Schema) -> tuple[Check | Generated, ...]:
@@ -84,6 +91,39 @@ class Validation:
         known = {_meaning(each, before) for each in generated_in(before)} if asked else set()
         generated = generated_in(schema) if asked else ()
         return (*checks, *(each for each in generated if _meaning(each, schema) not in known))
+
+
+@dataclass(frozen=True, slots=True)
+class _Dates:
+    """The dates of a column become times, which end sooner."""
+
+    column: str
+
+
+def _dated(before: Schema, schema: Schema) -> Iterator[_Dates]:
+    """Find columns with a date, here or deeper, that is a time from now on."""
+    kinds = {number: kind for number, kind in kinds_of(before.arrow) if pa.types.is_date32(kind)}
+    for column in schema.arrow if kinds else ():
+        now = kinds_of([column])
+        if any(number in kinds and pa.types.is_timestamp(kind) for number, kind in now):
+            yield _Dates(column.name)
+
+
+def _require_times(demand: _Dates, snapshot: Snapshot, store: Store) -> None:
+    """Refuse rows with a date that no timestamp has.
+
+    Raises:
+        SchemaError: there is one.
+    """
+    try:
+        for _ in Scan(store, snapshot, columns=[demand.column]).to_reader():
+            pass
+    except CorruptMetadataError as error:
+        if not isinstance(error.__cause__, pa.ArrowInvalid):
+            raise
+        message = f"column {demand.column!r} has a date that no timestamp has"
+        hint = "timestamps end in the year 294247; correct such rows first"
+        raise SchemaError(message, hint=hint, column=demand.column) from error
 
 
 def _meaning(column: Generated, schema: Schema) -> tuple[object, ...]:

@@ -145,15 +145,20 @@ def combine_operations(statuses: Sequence[WriteStatus], *, reads: bool) -> Write
     return WriteStatus(every, counts)
 
 
-def combined_scope(scopes: Sequence[Scope], schema: pa.Schema) -> Scope:
-    """Return the widest of the scopes; its predicate is the OR of theirs."""
+def combined_scope(scopes: Sequence[Scope], schema: pa.Schema, *, serializable: bool) -> Scope:
+    """Return the widest of the scopes; its predicate is the OR of theirs.
+
+    Where one replaces what its predicate chooses, and reads do not count, the predicates of the
+    others are left out: they chose among the rows that were there, and replace none that came.
+    """
     kinds = {scope.kind for scope in scopes}
     kind = next(
         (wide for wide in (SCOPE_TABLE, SCOPE_PARTITIONS) if wide in kinds),
         SCOPE_APPEND if kinds == {SCOPE_APPEND} else SCOPE_BUCKETS,
     )
     places = dict.fromkeys(place for scope in scopes for place in scope.partitions)
-    predicates = [from_json(s.predicate, schema) for s in scopes if s.predicate is not None]
+    choosing = [s for s in scopes if serializable or kind in (s.kind, SCOPE_TABLE)]
+    predicates = [from_json(s.predicate, schema) for s in choosing if s.predicate is not None]
     return Scope(kind, tuple(places), to_json(any_of(*predicates)) if predicates else None)
 
 

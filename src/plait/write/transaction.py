@@ -17,10 +17,11 @@ from plait.model.changes import WriteStatus
 from plait.model.clauses import Clauses, Insert, Matched
 from plait.model.decision import CommitResult, ReadSet, Scope
 from plait.model.instant import Operation
-from plait.model.plan import Snapshot, TableSpec
+from plait.model.plan import Snapshot
 from plait.model.replicas import SinkLedger
 from plait.model.request import WriteRequest
 from plait.read.scan import Scan
+from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.txn.commit import Restaged
 from plait.txn.read_pin import ReadPin, release_with
@@ -310,7 +311,7 @@ class Transaction:
             return idle
         can_restage = all(isinstance(part.staging, Restaging) for part in self._parts)
         restage = functools.partial(self._restage, txn) if can_restage else None
-        scope = self._scope(txn.base.table.spec)
+        scope = self._scope(txn.base.table)
         return txn.commit(
             status, scope, functools.partial(self._redo, txn), read_set, restage=restage
         )
@@ -328,11 +329,12 @@ class Transaction:
                 plan = plan_of(part.request, table, store.spec, txn.instant, step=step, reads=True)
                 part.request, part.staging = plan.request, part.staging.restaged(plan)
             self._stage(part, self._require_snapshot())
-        return Restaged(self._status(txn), self._scope(head.table.spec), None)
+        return Restaged(self._status(txn), self._scope(head.table), None)
 
-    def _scope(self, spec: TableSpec) -> Scope:
+    def _scope(self, table: TableDef) -> Scope:
+        spec, strict = table.spec, table.isolation == "serializable"
         scopes = [write_scope(part.request, spec, part.status) for part in self._parts]
-        return widest(scopes, spec.schema.arrow)
+        return widest(scopes, spec.schema.arrow, serializable=strict)
 
     def _require_open(self) -> OptimisticTransaction:
         if self._txn is None:

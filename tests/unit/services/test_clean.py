@@ -279,7 +279,11 @@ def test_a_checkpoint_goes_before_its_parts(many: MemoryStore, clock: SimClock) 
     names = [path for path, _ in plan.condemned]
     ends = [at for at, name in enumerate(names) if name.endswith("/state.json")]
     assert ends == list(range(len(ends))), names
-    clean(client(many, clock), plan)
+    beside = Phases(on={"publish": lambda: upsert(client(many, clock), mark="beside")})
+    report = clean(client(many, clock, observer=beside), plan)
+    assert beside.on == {}
+    ends = [at for at, name in enumerate(report.deleted) if name.endswith("/state.json")]
+    assert ends == list(range(len(ends)))
     waiting = [path for path, _ in plan_clean(client(many, clock)).waiting]
     ends = [at for at, name in enumerate(waiting) if name.endswith("/state.json")]
     assert ends == list(range(len(ends)))
