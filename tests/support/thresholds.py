@@ -247,7 +247,7 @@ TOLD: Final[Mapping[str, str]] = {
     "spark.reader": "_SAMPLE",
     "state.lineage": "_LATE_MAX",
     "storage.fsspec_store": "_SAID_MAX",
-    "timeline.features": "_SHOWN _NAME_SHOWN",
+    "timeline.features": "_SHOWN _NAME_SHOWN _FACTS_MAX",
     "storage.s3": "_SAID_MAX",
     "txn.commit": "_TOLD_MAX",
     "txn.conflict": "_SAMPLE",

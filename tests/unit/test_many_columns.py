@@ -56,7 +56,7 @@ ACTS: dict[str, Callable[[Table, int], object]] = {
 
 
 def calls(columns: int, act: Callable[[Table, int], object]) -> int:
-    """Count the calls of Python functions, of which each look at a column is one."""
+    """Count the calls of Python functions; a loop that the interpreter makes itself is none."""
     table, counted = wide(columns), [0]
 
     def count(frame: FrameType, event: str, argument: object) -> None:

@@ -199,7 +199,8 @@ class Schema:
                 raise TypeError(number)
             checks = tuple(map(_check_from, _list(entry.get("checks", []))))
             if len(checks) > CHECKS_MAX:
-                raise ValueError(len(checks))
+                message = f"{len(checks)} checks, and at most {CHECKS_MAX} are allowed"
+                raise ValueError(message)
             return cls(number, pa.schema(fields), notes, checks)
         except (KeyError, TypeError, ValueError, SchemaError) as error:
             message = f"not a schema: {str(error)[:200]}: {value!r:.120}"

@@ -48,9 +48,9 @@ PROGRESS: Final = "repush-progress"
 PAUSE_S: Final = 5.0
 """A round that took less may be the last but one: writers wait about so long for the last."""
 _SOON: Final = 3
-"""Number of rounds after which writers wait twice as long before each further round."""
+"""Number of rounds after which the last round may take twice as long after each further one."""
 _PAUSE_SHARE: Final = 4
-"""The longest such wait is ``commit.deadline``, the longest of a commit, divided by this."""
+"""Writers wait for the last round at most ``commit.deadline`` divided by this."""
 _LAST_ROUNDS: Final = 16
 """Rounds while writers wait. Only who reserved its place before us commits meanwhile."""
 _LOOK_S, _LOOK_S_MAX = 0.02, 1.0

@@ -115,7 +115,8 @@ class Group:
         """Tell whether a writer asks for the turn again that it was sent, and did not answer it.
 
         It does not believe a turn whose instant is not pending any more. Several may ask in turn,
-        so each is remembered until it answers, or until it was told that it asked twice.
+        so each is remembered until it answers. One look serves them all, so after it they begin
+        anew.
         """
         asking = {each.life for each in hellos if not each.session}
         answered = {each.life for each in hellos if each.session}

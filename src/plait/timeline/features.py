@@ -61,8 +61,11 @@ KNOWN = (
 FORMAT_VERSION = 1
 """The version of the format that ``table.json`` names."""
 _SHOWN = 6
-_NAME_SHOWN = 100
 """The most differences from the format that a message names."""
+_NAME_SHOWN = 100
+"""The characters of each that it shows."""
+_FACTS_MAX = 100
+"""The most that an error has as facts."""
 VERSIONS: Mapping[int, tuple[str, ...]] = {1: KNOWN}
 """What every client of a version of the format knows; a later release adds none to a version."""
 WRITERS_ONLY = frozenset((WRITTEN, REPLICAS, CHECKS, UNIQUE, GENERATED))
@@ -162,7 +165,9 @@ def require_readable(names: Iterable[object], *, path: str) -> None:
     unknown = unknown_of(names)
     if unknown:
         message = f"the table uses {_listed(unknown)}, which this version of Plait does not support"
-        raise UnsupportedFeatureError(message, hint="upgrade plait", features=unknown, path=path)
+        raise UnsupportedFeatureError(
+            message, hint="upgrade plait", features=list(unknown[:_FACTS_MAX]), path=path
+        )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -202,7 +207,7 @@ def refuse_unknown(unknown: Collection[str], *, path: str) -> None:
             "Plait does not support; it can read the table"
         )
         raise UnsupportedFeatureError(
-            message, hint="upgrade plait to write", features=list(unknown), path=path
+            message, hint="upgrade plait to write", features=sorted(unknown)[:_FACTS_MAX], path=path
         )
 
 

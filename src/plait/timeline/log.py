@@ -45,7 +45,8 @@ class Timeline:
     ) -> bool:
         """Tell whether a decision is in its slot.
 
-        Each decision names the one before. So if it is there, all that is below it is, too.
+        Each decision names the one before. So if it is there, this is the timeline that has it,
+        though a slot below may be lost.
 
         Args:
             version: of the decision.
