@@ -8,14 +8,17 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from plait import Table
+from plait import OptionError, Table
 from plait.errors import CorruptMetadataError, PlanStaleError
 from plait.model.replicas import SinkPosition
 from plait.replicate import Replicas, TableSink, repair, status
 from plait.services.repair import RepairPlan
+from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
+from plait.testing import sim_ports
 from plait.timeline import paths
 from plait.timeline.replica_records import load_positions, write_position
+from tests.support.lending import Client, Keys, PlainStore, create_lent, lent_table
 from tests.support.memory import forget
 
 URI, SINK = "memory://cut-off", "memory://cut-off-eu"
@@ -237,3 +240,20 @@ def test_a_plan_that_was_carried_out_does_nothing_more(t: Table) -> None:
     assert again.upsert(rows(6)).version == LOST
     assert again.repair(agreed).mended == ()
     assert Table.open(URI).version == LOST
+
+
+def test_slots_that_a_service_decides_are_not_cut_off() -> None:
+    """It would go on naming those that are gone, and nobody could open the table any more."""
+    store, keys = PlainStore(MemoryStore("memory://cut-off-lent")), Keys()
+    made = create_lent(store, Client(keys), sim_ports(), "id bigint")
+    for number in range(8):
+        made.append(pa.table({"id": [number]}))
+    store.delete([paths.slot(5)])
+    before = slots(store)
+    opened = lent_table(store, Client(keys), sim_ports())
+    name = f"slot:{paths.slot(5)}"
+    with pytest.raises(OptionError):
+        opened.plan_repair(accept_loss=[name])
+    (found,) = [each for each in opened.plan_repair().findings if each.id == name]
+    assert found.cut is None
+    assert slots(store) == before
