@@ -133,6 +133,19 @@ def test_a_late_answer_of_one_sink_says_nothing_of_those_that_were_repaired(
     assert load_attempts(t.handle.store) == []
 
 
+def test_a_late_answer_of_one_sink_leaves_those_that_were_not_repaired(t: Table) -> None:
+    sink, other = fresh("late-first"), fresh("late-second")
+    gate = Held(sink, "put", fails=False)
+    with pytest.raises(ReplicationError):
+        send(t, sink, rows(1, 1), other, patience_s=0.05)
+    lane = lane_of(sink)
+    sink.place.before = None
+    gate.go.set()
+    lane.join(WAIT_S)
+    (attempt,) = load_attempts(t.handle.store)
+    assert (set(attempt.sinks), attempt.under_way) == ({sink.name, other.name}, ())
+
+
 def test_a_sink_that_answers_after_its_repair_is_no_longer_in_step(
     t: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
