@@ -87,3 +87,21 @@ def test_a_value_that_is_no_text_is_refused(asked: str) -> None:
 
 def test_a_predicate_with_a_text_that_is_none_finds_nothing() -> None:
     assert made().scan(where=pc.field("x") == strange()[0]).count() == 0
+
+
+@pytest.mark.parametrize("column", ["s", "l", "m"])
+def test_the_row_with_the_text_is_named(column: str) -> None:
+    """Rows that share memory with it are right."""
+    kind = made().scan().to_arrow().schema.field(column).type
+    good = {"s": {"a": "x"}, "l": ["x"], "m": [("k", "x")]}[column]
+    values = pa.concat_arrays(
+        [
+            pa.array([good] * 5, kind),
+            GIVEN[column][column].cast(kind),
+            pa.array([good] * 5, kind),
+        ]
+    )
+    with pytest.raises(BadRecordError) as caught:
+        made().append(pa.table({"id": range(10, 21), column: values}))
+    assert caught.value.sample["id"] == "15"
+    assert made().append(pa.table({"id": range(10, 15), column: values.slice(0, 5)})).version == 2

@@ -192,6 +192,18 @@ def _has_texts(kind: pa.DataType) -> bool:
 
 
 def _is_utf8(array: pa.Array | pa.ChunkedArray) -> bool:
+    """Tell whether every text in these rows is UTF-8; Arrow alone looks at all that share memory.
+
+    So a slice of a list would cost what the whole one does, and be blamed for the text of another.
+    """
+    if isinstance(array, pa.ChunkedArray):
+        return all(map(_is_utf8, array.chunks))
+    if pa.types.is_struct(array.type):
+        return all(_is_utf8(array.field(at)) for at in range(array.type.num_fields))
+    if pa.types.is_list(array.type) or pa.types.is_map(array.type):
+        start, stop = (array.offsets[at].as_py() for at in (0, -1))
+        whole = (array.keys, array.items) if pa.types.is_map(array.type) else (array.values,)
+        return all(_is_utf8(each.slice(start, stop - start)) for each in whole)
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:

@@ -79,7 +79,7 @@ class Evolution:
         """
         match step:
             case AddColumn():
-                return self._added(path_parts(step.path)[:-1], [step])
+                return self.adding([step])
             case DropColumn():
                 return self._dropped(step.path)
             case RenameColumn():
