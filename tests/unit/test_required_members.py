@@ -81,3 +81,20 @@ def test_a_member_that_may_not_be_null_is_still_refused() -> None:
     with pytest.raises(Exception, match="null") as caught:
         table.upsert(ROWS.append_column("x", given))
     assert type(caught.value).__name__ == "BadRecordError"
+
+
+@pytest.mark.parametrize("kind", ["list", "map", "list in a struct"])
+def test_a_slice_of_rows_is_written_as_it_is(kind: str) -> None:
+    """Rows that share memory with it do not come along."""
+    row = {"a": 1, "t": "x"}
+    values = {
+        "list": [[row], None, [row, None], []],
+        "map": [[("k", row)], None, [("k", None)], []],
+        "list in a struct": [{"l": [row]}, None, {"l": [None]}, {"l": []}],
+    }[kind]
+    table = made("cow", "id bigint")
+    table.alter().add("x", KINDS[kind]).commit()
+    whole = pa.table({"id": range(4), "x": pa.array(values, KINDS[kind])})
+    table.append(whole.slice(1, 2))
+    found = {row["id"]: row["x"] for row in table.scan().to_arrow().to_pylist()}
+    assert found == {1: values[1], 2: values[2]}

@@ -51,9 +51,15 @@ def sound(array: pa.Array) -> pa.Array:
             parts.append(part if child.nullable else _below_nulls(part, nulls))
         mask = nulls if array.null_count else None
         return pa.StructArray.from_arrays(parts, fields=list(array.type.fields), mask=mask)
+    # Of a slice, only its own values: others share the memory.
+    start, stop = (array.offsets[at].as_py() for at in (0, -1))
+    offsets = pc.subtract(array.offsets, pa.scalar(start, pa.int32()))
+    mask = array.is_null() if array.null_count else None
     if _T.is_map(array.type):
-        return _mapped(array, array.type, sound(array.keys), sound(array.items))
-    return _rebuilt(array, array.type, sound(array.values))
+        own = (each.slice(start, stop - start) for each in (array.keys, array.items))
+        return pa.MapArray.from_arrays(offsets, *map(sound, own), type=array.type, mask=mask)
+    values = sound(array.values.slice(start, stop - start))
+    return pa.ListArray.from_arrays(offsets, values, type=array.type, mask=mask)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -158,11 +164,6 @@ def _fit_struct(array: pa.Array, target: pa.DataType) -> pa.Array:
 def _fit_map(array: pa.Array, target: pa.DataType) -> pa.Array:
     keys = fitted(array.keys, array.type.key_field, target.key_field)
     items = fitted(array.items, array.type.item_field, target.item_field)
-    return _mapped(array, target, keys, items)
-
-
-def _mapped(array: pa.Array, target: pa.DataType, keys: pa.Array, items: pa.Array) -> pa.Array:
-    """Put new keys and items under the offsets of a map array."""
     entries = pa.StructArray.from_arrays(
         [keys, items],
         fields=[

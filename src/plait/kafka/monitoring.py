@@ -1,8 +1,7 @@
-"""The HTTP server of a process of a sink: metrics for Prometheus, and its health.
+"""What a process of a sink has done, whether it is healthy, and the HTTP server that tells both.
 
-What a process of a sink has done, in numbers; plain ones, so that counting costs nothing.
-
-Whether a process of a sink is healthy: its loop runs, and what it has read is committed.
+It is healthy while its loop runs and what it has read is committed. The numbers are plain ones, so
+that counting costs nothing; the server gives them to Prometheus.
 """
 
 from __future__ import annotations
@@ -11,22 +10,20 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Final, Self
 
 from plait.errors import MissingDependencyError, OptionError
+from plait.kafka.sources import SourcePartition
 from plait.ports import Clock
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-from plait.kafka.sources import SourcePartition
-
+_log = logging.getLogger(__name__)
 SILENT_S: Final = 60.0
 """The loop of a healthy process has run within this time."""
 _STALLED_MIN_S: Final = 120.0
@@ -142,8 +139,6 @@ class Counts:
         """Return the partitions as they are now; any thread may ask."""
         return dict(self.partitions)
 
-
-_log = logging.getLogger(__name__)
 
 REQUEST_S: Final = 10.0
 """A client that takes longer to send its request, or to read a part of the answer, is dropped."""
