@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from plait.model.bucket import BUCKETS_MAX, BucketSpec
 from plait.model.plan import COW, MOR, TableSpec
 from plait.model.schema import FIELDS_MAX, Schema
 
+Spans: TypeAlias = tuple[tuple[int, int], ...]
+"""Versions: the first and the last of each span of them."""
 _ID_MAX, _VERSION_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from plait.errors import CorruptMetadataError, RepushOpenError
 from plait.model.compression import Compression
 from plait.model.contract import OPTIONS, Contract, Options
-from plait.model.layout import FormerLayout, TableLayout
+from plait.model.layout import FormerLayout, Spans, TableLayout
 from plait.model.partitioning import is_plain_name
 from plait.model.plan import UNIQUE_PARTITION, UNIQUE_TABLE, TableSpec
 from plait.model.replicas import addresses_of
@@ -249,17 +249,22 @@ def _lacking(value: Mapping[str, object]) -> list[str]:
     return [f"no table.{name}" for name in _ALWAYS if name not in value]
 
 
-def laid_out_with(table: TableDef, version: int) -> tuple[int, int]:
-    """Return the first and the last version that lay out rows as a version does.
+def laid_out_with(table: TableDef, version: int) -> Spans:
+    """Return the versions that lay out rows as a version does: first and last of each span.
 
-    Other names of columns are the same layout. For the newest one the last is far away.
+    Other names of columns are the same layout. A restore over a repush brings a layout back, and
+    the versions between have another one: so there may be several spans. For the newest layout
+    the last version is far away.
     """
     ends = [*((each.until, each.layout.id) for each in table.former), (_FAR, table.layout.id)]
-    at = next(i for i, (until, _) in enumerate(ends) if version <= until)
-    same = ends[at][1]
-    first = next(i for i, (_, layout) in enumerate(ends) if layout == same)
-    last = max(i for i, (_, layout) in enumerate(ends) if layout == same)
-    return (0 if first == 0 else ends[first - 1][0] + 1), ends[last][0]
+    starts = [0, *(until + 1 for until, _ in ends)]
+    same = next(layout for until, layout in ends if version <= until)
+    spans: list[tuple[int, int]] = []
+    for start, (last, layout) in zip(starts, ends, strict=False):
+        if layout == same:
+            goes_on = bool(spans) and spans[-1][1] == start - 1
+            spans.append((spans.pop()[0] if goes_on else start, last))
+    return tuple(spans)
 
 
 def laid_out(spec: TableSpec, options: Options) -> TableSpec:

@@ -22,6 +22,7 @@ from plait.expr.prune import Flags
 from plait.files.bounds import Kinds, bound_fields
 from plait.files.data_file import corrupt, reading
 from plait.files.footer import footer_bytes, footer_hash, named, parse_footer
+from plait.model.layout import Spans
 from plait.state.events import TABLES
 from plait.storage.port import Store, check_path
 from plait.timeline import paths
@@ -216,11 +217,8 @@ class PieceReader:
                 found.append(self._read(schema, hits).filter(chosen))
         return pa.concat_tables(found), considered
 
-    def read_places(self, versions: tuple[int, int]) -> pa.Table:
+    def read_places(self, versions: Spans) -> pa.Table:
         """Return where the files lie that some versions added (PLACES), as ``places_of`` does.
-
-        Args:
-            versions: the first and the last of them.
 
         Raises:
             CorruptMetadataError: the file is damaged.
@@ -295,11 +293,13 @@ def directories_of(rows: pa.Table) -> pa.ChunkedArray:
     return pc.replace_substring_regex(rows["path"], "/[^/]*$", "")
 
 
-def written_in(added: pa.Table, versions: tuple[int, int]) -> pa.Table:
-    """Return the files that some versions added, given the first and the last of them."""
-    first, last = versions
-    at = added["version"]
-    return added.filter(pc.and_(pc.greater_equal(at, first), pc.less_equal(at, last)))
+def written_in(added: pa.Table, versions: Spans) -> pa.Table:
+    """Return the files that some versions added."""
+    at = added["version"].to_numpy()
+    flags = np.zeros(len(at), dtype=np.bool_)
+    for first, last in versions:
+        flags |= (first <= at) & (at <= last)
+    return added.filter(pa.array(flags))
 
 
 def places_of(added: pa.Table) -> pa.Table:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from plait.errors import CorruptMetadataError
 from plait.expr.prune import Flags
 from plait.files.data_file import corrupt
+from plait.model.layout import Spans
 from plait.model.sums import Sums
 from plait.read.wanted import Wanted
 from plait.state.events import TABLES, Events, joined
@@ -97,8 +98,8 @@ class Selection:
     store: Store
     cache: PartCache
     wanted: Wanted
-    written: tuple[int, int]
-    """The first and the last version that lay out rows as the version asked for does."""
+    written: Spans
+    """The versions that lay out rows as the version asked for does."""
     unmatched: int = 0
     """How many files were left out because of their bounds."""
     total: Sums | None = None
@@ -148,11 +149,11 @@ class Selection:
         other places hold nothing that is wanted. A part of one layout is told by its table of
         places; in one that a repush went through, each file tells by its version.
         """
-        first, last = self.written
-        if first <= part.first and part.last <= last:
+        met = [(f, last) for f, last in self.written if f <= part.last and part.first <= last]
+        if any(first <= part.first and part.last <= last for first, last in met):
             return self._places(part)
         added = part.file("added")
-        if added is None or part.last < first or last < part.first:
+        if added is None or not met:
             return PLACES.empty_table()
         return self.cache.get((added.path, self.written), lambda: self._written(part, added))
 
