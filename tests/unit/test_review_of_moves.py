@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 from plait import RetryableConflictError, Table
+from plait.arrow.output import Output
+from plait.model.changes import KEYS_ALL
 from plait.txn.conflict_checker import ConflictChecker
 
 _NAMES = itertools.count()
@@ -61,14 +63,23 @@ GONE: dict[str, Callable[[Table], object]] = {
 @each_type
 @pytest.mark.parametrize("operation", ["upsert", "insert", "overwrite"])
 @pytest.mark.parametrize("gone", GONE.values(), ids=GONE)
+@pytest.mark.parametrize("keys", ["each", "any"])
 def test_a_row_that_was_read_and_is_gone_since_comes_into_no_other_partition(
-    kind: str, operation: str, gone: Callable[[Table], object]
+    kind: str,
+    operation: str,
+    gone: Callable[[Table], object],
+    keys: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """INV-07: the row was computed from one that somebody deleted."""
+    """INV-07: the row was computed from one that somebody deleted, with few keys or too many."""
     table = made(kind)
     table.upsert(rows((1, "x", 1), (2, "x", 2)))
     scan = table.scan()
+    if keys == "any":
+        monkeypatch.setattr(Output, "keys_max", 0)
     gone(table)
+    (decision,) = table.handle.cache.decisions(scan.version, limit=1)
+    assert (KEYS_ALL in decision.changes.touched["keys"].to_pylist()) is (keys == "any")
     version, given = table.version, {"partitions": "dynamic"} if operation == "overwrite" else {}
     with (
         pytest.raises(RetryableConflictError),
