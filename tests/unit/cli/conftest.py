@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,7 +17,18 @@ from plait.cli.render import Streams
 SCHEMA = "id bigint, day string, x double"
 
 
-class Terminal(io.StringIO):
+class Pipe(io.StringIO):
+    """A stream without what threads log to it that were there before: of other tests."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text)
+        self._others = {t.ident for t in threading.enumerate()} - {threading.get_ident()}
+
+    def write(self, text: str) -> int:
+        return len(text) if threading.get_ident() in self._others else super().write(text)
+
+
+class Terminal(Pipe):
     """A stream that says it is a terminal."""
 
     def isatty(self) -> bool:
@@ -61,7 +73,7 @@ def table_fixture(tmp_path):
 
 def tablectl(*arguments: object, answer: str | None = None) -> Ran:
     """Run a command; with an ``answer`` at a terminal, else in a pipe."""
-    stdin, out, err = io.StringIO(), io.StringIO(), io.StringIO()
+    stdin, out, err = Pipe(), Pipe(), Pipe()
     if answer is not None:
         stdin, err = Terminal(answer), Terminal()
     code = main([str(argument) for argument in arguments], Streams(stdin, out, err))
