@@ -94,23 +94,31 @@ if TYPE_CHECKING:
     from plait.read.changes import ChangeScan
     from plait.read.scan import Pinned, Scan
     from plait.repush.run import RepushReport
-    from plait.services.alter import Alteration
-    from plait.services.archive import ArchivePlan, ArchiveReport
-    from plait.services.clean import CleanPlan, CleanReport, CleanUndone
-    from plait.services.clustering import ClusteringPlan, ClusteringReport, ClusteringTask
-    from plait.services.compaction import CompactionPlan, CompactionReport, CompactionTask
-    from plait.services.expiry import ExpiryPlan, ExpiryReport, ExpiryTask
-    from plait.services.foreign import ForeignFile, ForeignRemoval
-    from plait.services.index_build import IndexReport
-    from plait.services.index_verify import IndexVerified
-    from plait.services.rebuild import RebuildPlan, RebuildReport
-    from plait.services.record_index import IndexStatus
-    from plait.services.repair import Finding, RepairPlan, RepairReport
-    from plait.services.replay import ReplayPlan, ReplayReport
-    from plait.services.replica_repair import DamagedBucket, ReplicaRepairReport
-    from plait.services.restore import RestoredCommit, RestorePlan, RestoreReport
-    from plait.services.runner import OptimizeReport
-    from plait.services.upgrade import FeaturePlan, FeatureUse
+    from plait.services.definition.alter import Alteration
+    from plait.services.definition.upgrade import FeaturePlan, FeatureUse
+    from plait.services.index.build import IndexReport
+    from plait.services.index.record_index import IndexStatus
+    from plait.services.index.verify import IndexVerified
+    from plait.services.maintenance.archive import ArchivePlan, ArchiveReport
+    from plait.services.maintenance.clean import CleanPlan, CleanReport, CleanUndone
+    from plait.services.maintenance.clustering import (
+        ClusteringPlan,
+        ClusteringReport,
+        ClusteringTask,
+    )
+    from plait.services.maintenance.compaction import (
+        CompactionPlan,
+        CompactionReport,
+        CompactionTask,
+    )
+    from plait.services.maintenance.expiry import ExpiryPlan, ExpiryReport, ExpiryTask
+    from plait.services.maintenance.replay import ReplayPlan, ReplayReport
+    from plait.services.maintenance.restore import RestoredCommit, RestorePlan, RestoreReport
+    from plait.services.maintenance.runner import OptimizeReport
+    from plait.services.verify.foreign import ForeignFile, ForeignRemoval
+    from plait.services.verify.rebuild import RebuildPlan, RebuildReport
+    from plait.services.verify.repair import Finding, RepairPlan, RepairReport
+    from plait.services.verify.replica_repair import DamagedBucket, ReplicaRepairReport
     from plait.services.verify.report import Note, Problem, VerifyReport
     from plait.stream.coordinator import Coordinator
     from plait.stream.messages import EncodedMessage
@@ -273,22 +281,22 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "ArchiveFile": "plait.model.decision",
-    "Alteration": "plait.services.alter",
-    "ArchivePlan": "plait.services.archive",
-    "ArchiveReport": "plait.services.archive",
+    "Alteration": "plait.services.definition.alter",
+    "ArchivePlan": "plait.services.maintenance.archive",
+    "ArchiveReport": "plait.services.maintenance.archive",
     "Audit": "plait.model.stream",
     "ChangeScan": "plait.read.changes",
-    "CleanPlan": "plait.services.clean",
-    "CleanReport": "plait.services.clean",
-    "CleanUndone": "plait.services.clean",
-    "ClusteringPlan": "plait.services.clustering",
-    "ClusteringReport": "plait.services.clustering",
-    "ClusteringTask": "plait.services.clustering",
+    "CleanPlan": "plait.services.maintenance.clean",
+    "CleanReport": "plait.services.maintenance.clean",
+    "CleanUndone": "plait.services.maintenance.clean",
+    "ClusteringPlan": "plait.services.maintenance.clustering",
+    "ClusteringReport": "plait.services.maintenance.clustering",
+    "ClusteringTask": "plait.services.maintenance.clustering",
     "Order": "plait.model.order",
-    "CompactionPlan": "plait.services.compaction",
-    "CompactionReport": "plait.services.compaction",
-    "CompactionTask": "plait.services.compaction",
-    "OptimizeReport": "plait.services.runner",
+    "CompactionPlan": "plait.services.maintenance.compaction",
+    "CompactionReport": "plait.services.maintenance.compaction",
+    "CompactionTask": "plait.services.maintenance.compaction",
+    "OptimizeReport": "plait.services.maintenance.runner",
     "CommitResult": "plait.model.decision",
     "Comparison": "plait.queries.compare",
     "Coordinator": "plait.stream.coordinator",
@@ -299,20 +307,20 @@ _LAZY = {
     "EpochEntry": "plait.model.stream",
     "ExplainedConflict": "plait.queries.explain",
     "Explanation": "plait.queries.explain",
-    "ExpiryPlan": "plait.services.expiry",
-    "ExpiryReport": "plait.services.expiry",
-    "ExpiryTask": "plait.services.expiry",
-    "FeaturePlan": "plait.services.upgrade",
-    "FeatureUse": "plait.services.upgrade",
-    "Finding": "plait.services.repair",
-    "RepairPlan": "plait.services.repair",
-    "RepairReport": "plait.services.repair",
-    "ForeignFile": "plait.services.foreign",
-    "ForeignRemoval": "plait.services.foreign",
+    "ExpiryPlan": "plait.services.maintenance.expiry",
+    "ExpiryReport": "plait.services.maintenance.expiry",
+    "ExpiryTask": "plait.services.maintenance.expiry",
+    "FeaturePlan": "plait.services.definition.upgrade",
+    "FeatureUse": "plait.services.definition.upgrade",
+    "Finding": "plait.services.verify.repair",
+    "RepairPlan": "plait.services.verify.repair",
+    "RepairReport": "plait.services.verify.repair",
+    "ForeignFile": "plait.services.verify.foreign",
+    "ForeignRemoval": "plait.services.verify.foreign",
     "HistoryEntry": "plait.model.history",
-    "IndexReport": "plait.services.index_build",
-    "IndexStatus": "plait.services.record_index",
-    "IndexVerified": "plait.services.index_verify",
+    "IndexReport": "plait.services.index.build",
+    "IndexStatus": "plait.services.index.record_index",
+    "IndexVerified": "plait.services.index.verify",
     "Insert": "plait.model.clauses",
     "Instant": "plait.model.instant",
     "LockHolder": "plait.model.history",
@@ -327,17 +335,17 @@ _LAZY = {
     "Position": "plait.model.stream",
     "Problem": "plait.services.verify.report",
     "ReaderEntry": "plait.model.history",
-    "RebuildPlan": "plait.services.rebuild",
-    "RebuildReport": "plait.services.rebuild",
-    "ReplayPlan": "plait.services.replay",
-    "ReplayReport": "plait.services.replay",
-    "DamagedBucket": "plait.services.replica_repair",
-    "ReplicaRepairReport": "plait.services.replica_repair",
+    "RebuildPlan": "plait.services.verify.rebuild",
+    "RebuildReport": "plait.services.verify.rebuild",
+    "ReplayPlan": "plait.services.maintenance.replay",
+    "ReplayReport": "plait.services.maintenance.replay",
+    "DamagedBucket": "plait.services.verify.replica_repair",
+    "ReplicaRepairReport": "plait.services.verify.replica_repair",
     "Replication": "plait.write.replication",
-    "RestorePlan": "plait.services.restore",
+    "RestorePlan": "plait.services.maintenance.restore",
     "RepushReport": "plait.repush.run",
-    "RestoreReport": "plait.services.restore",
-    "RestoredCommit": "plait.services.restore",
+    "RestoreReport": "plait.services.maintenance.restore",
+    "RestoredCommit": "plait.services.maintenance.restore",
     "RollbackReport": "plait.txn.recovery",
     "RolledBackInstant": "plait.txn.recovery",
     "Savepoint": "plait.model.decision",

@@ -18,9 +18,9 @@ from plait.queries.opening import create_handle, open_expected, reopen
 from plait.queries.operations import Queries
 from plait.read.scan import Pinned, Scan
 from plait.repush.operations import Repushing
-from plait.services.contract import change_contract
-from plait.services.operations import Services
-from plait.services.upkeep import keep_in_shape
+from plait.services.definition.contract import change_contract
+from plait.services.maintenance.upkeep import keep_in_shape
+from plait.services.table_services import Services
 from plait.stream.stream import Stream
 from plait.txn.definition import Definition
 from plait.txn.table_handle import TableHandle

@@ -46,7 +46,7 @@ for each, to in thresholds().items():
     if not module.startswith(("spark", "kafka")):
         assert getattr(importlib.import_module(f"plait.{module}"), name) == to, each
 from plait.arrow import output
-from plait.services import archive
+from plait.services.maintenance import archive
 from plait.index.builder import RunBuilder
 from plait.model.contract import OPTIONS
 assert (output.GROUP_ROWS, archive._FULL) == (1, 0)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from plait import Table, Ttl
 from plait.repush.begin import NewLayout, begin
-from plait.services.alter import Alteration
+from plait.services.definition.alter import Alteration
 from plait.timeline import paths
 from tests.compat.golden import Golden, Row
 from tests.support.memory import forget

@@ -21,7 +21,7 @@ from plait.arrow.staging import ArrowStaging
 from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, ReadSet
 from plait.read import changed
 from plait.read.changed import Changed
-from plait.services.rewrite import FollowMasks
+from plait.services.maintenance.rewrite import FollowMasks
 from plait.txn import commit, conflict, transaction
 from plait.txn.carry import FollowRows
 from plait.txn.conflict import Intent

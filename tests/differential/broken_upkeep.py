@@ -7,7 +7,7 @@ from typing import Any
 
 from plait.model.changes import MASKED
 from plait.model.instant import Operation
-from plait.services import archive, replay, restore
+from plait.services.maintenance import archive, replay, restore
 from plait.timeline import paths
 from plait.txn import refusal, tokens
 from plait.txn.conflict import Intent

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from plait.services.index_publish import WrittenRun
+from plait.services.index.publish import WrittenRun
 from plait.txn import key_window
 from tests.differential.draw import draw, mixed
 from tests.differential.evidence import run
@@ -29,7 +29,7 @@ _CALLS = 12
 
 @pytest.fixture(autouse=True)
 def _runs_are_made_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plait.services.index_build.FOLD_LAG_MAX", EVERY)
+    monkeypatch.setattr("plait.services.index.build.FOLD_LAG_MAX", EVERY)
 
 
 def drawn(seed: int) -> tuple[History, Strategy]:

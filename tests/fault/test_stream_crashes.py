@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from plait import Table
-from plait.services.foreign import list_foreign
+from plait.services.verify.foreign import list_foreign
 from plait.storage import open_store
 from plait.timeline.pending import load_pending
 from plait.txn.recovery import roll_back_failed

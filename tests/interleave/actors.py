@@ -12,12 +12,12 @@ from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult, Decision, Token
 from plait.model.instant import Operation
 from plait.model.request import WriteRequest
-from plait.services.archive import archive
-from plait.services.clean import clean, undo_clean
-from plait.services.foreign import list_foreign, remove_foreign
-from plait.services.restore import plan_restore, restore
-from plait.services.savepoint import set_savepoint
-from plait.services.verify import verify
+from plait.services.maintenance.archive import archive
+from plait.services.maintenance.clean import clean, undo_clean
+from plait.services.maintenance.restore import plan_restore, restore
+from plait.services.maintenance.savepoint import set_savepoint
+from plait.services.verify.checks import verify
+from plait.services.verify.foreign import list_foreign, remove_foreign
 from plait.state.cache import StateCache
 from plait.testing import SimClock
 from plait.timeline import paths

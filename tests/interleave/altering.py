@@ -21,7 +21,7 @@ from plait.errors import (
 )
 from plait.model.contract import Contract
 from plait.model.decision import Decision
-from plait.services.alter import Alteration
+from plait.services.definition.alter import Alteration
 from plait.testing import SeqIds, SimClock, sim_ports
 from plait.txn.definition import Definition, create_table
 from plait.txn.table_handle import TableHandle

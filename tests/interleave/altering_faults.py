@@ -14,8 +14,8 @@ from plait.arrow import restage
 from plait.model.evolution import Evolution
 from plait.model.instant import Operation
 from plait.model.schema import ids_in
-from plait.services import alter
-from plait.services.validate import Validation
+from plait.services.definition import alter
+from plait.services.definition.validate import Validation
 from plait.state import evolving
 from plait.txn import conflict_checker
 from plait.txn.conflict import Intent

@@ -18,8 +18,8 @@ from plait.locks.port import LockProvider
 from plait.locks.process import NoLock
 from plait.model.changes import KEYS_FILES, TOUCHED, WriteStatus
 from plait.model.decision import Cleaned, CommitResult, Draft
-from plait.services import clean as cleaning
-from plait.services.clean import CleanReport, clean
+from plait.services.maintenance import clean as cleaning
+from plait.services.maintenance.clean import CleanReport, clean
 from plait.state.checkpoint import list_checkpoints
 from plait.state.state import TableState
 from plait.storage.port import Store

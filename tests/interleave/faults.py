@@ -11,8 +11,8 @@ import pytest
 
 from plait.model.changes import MASKED
 from plait.model.instant import Operation
-from plait.services import archive, restore
-from plait.services.expiry import HideExpired
+from plait.services.maintenance import archive, restore
+from plait.services.maintenance.expiry import HideExpired
 from plait.stream.coordinator import Coordinator
 from plait.stream.group import Group
 from plait.stream.messages import Turn

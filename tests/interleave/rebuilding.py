@@ -7,7 +7,7 @@ from functools import cache
 from plait import Table
 from plait.files.data_file import live_files
 from plait.files.reader import load_stats
-from plait.services.rebuild import RebuildReport
+from plait.services.verify.rebuild import RebuildReport
 from plait.txn.read_pin import TTL_S
 from plait.txn.table_handle import TableHandle
 from tests.interleave.actors import recover_dead

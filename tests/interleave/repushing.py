@@ -13,7 +13,7 @@ import pyarrow as pa
 from plait import Table
 from plait.errors import CommitError, CommitRetriesExhaustedError, RepushCancelledError
 from plait.model.decision import CommitResult
-from plait.services import clean as cleaning
+from plait.services.maintenance import clean as cleaning
 from plait.state.state import TableState
 from plait.txn import conflict_checker
 from plait.txn.conflict import Conflict

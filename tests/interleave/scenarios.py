@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from plait.model.bucket import UNKEYED
-from plait.services.clean import clean
+from plait.services.maintenance.clean import clean
 from plait.txn.read_pin import TTL_S
 from tests.interleave.actors import (
     DAY_MS,

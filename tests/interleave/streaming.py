@@ -26,7 +26,7 @@ from plait import (
     TransactionClosedError,
 )
 from plait.model.contract import Contract
-from plait.services.foreign import list_foreign, remove_foreign
+from plait.services.verify.foreign import list_foreign, remove_foreign
 from plait.stream.coordinator import Coordinator
 from plait.stream.messages import parse_offsets, position_offsets
 from plait.stream.participant import Participant

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from plait.services.clean import clean
+from plait.services.maintenance.clean import clean
 from plait.txn import publish as publishing
 from tests.interleave.actors import (
     Check,

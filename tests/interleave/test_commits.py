@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import pytest
 
 from plait.model.bucket import UNKEYED
-from plait.services.clean import clean
+from plait.services.maintenance.clean import clean
 from tests.interleave.actors import (
     Check,
     Writer,

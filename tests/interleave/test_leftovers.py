@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from plait.services.clean import clean
+from plait.services.maintenance.clean import clean
 from plait.timeline import paths
 from plait.txn.recovery import roll_back_failed
 from tests.interleave.actors import Writer, oracle, read, recover, start

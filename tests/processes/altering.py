@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from plait import Table
-from plait.services.alter import Alteration
+from plait.services.definition.alter import Alteration
 from plait.txn.beside import ColumnChange
 
 SCHEMA = pa.schema(

@@ -18,7 +18,7 @@ from plait.errors import TableError
 from plait.files import writer
 from plait.model.contract import Options
 from plait.ports import Ports
-from plait.services import clean as cleaning
+from plait.services.maintenance import clean as cleaning
 from plait.state.cache import StateCache
 from plait.txn import conflict, matrix, recovery, transaction
 from plait.txn.recovery import RollbackReport

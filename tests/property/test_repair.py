@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from plait import Table
 from plait.errors import OptionError, TableNotFoundError
-from plait.services.repair import plan_repair, repair
+from plait.services.verify.repair import plan_repair, repair
 from plait.storage import open_store
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store

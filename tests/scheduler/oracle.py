@@ -28,7 +28,7 @@ from plait.model.changes import BASE, LOG, Changes
 from plait.model.decision import CommitResult, Decision
 from plait.model.instant import Operation
 from plait.model.repush import is_repush_directory
-from plait.services.clean import CleanReport, clean
+from plait.services.maintenance.clean import CleanReport, clean
 from plait.storage.port import Store
 from plait.testing.faults import SimulatedCrashError
 from plait.testing.wrapper import is_metadata

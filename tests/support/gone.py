@@ -20,7 +20,7 @@ from pathlib import Path
 
 from plait import Table
 from plait.errors import CommitOutcomeUnknownError, TableError
-from plait.services.foreign import list_foreign, remove_foreign
+from plait.services.verify.foreign import list_foreign, remove_foreign
 from plait.storage import memory, open_store
 from plait.testing import CountingStore, Fault, FaultStore, StoreCall, open_wrapped
 from plait.timeline import paths

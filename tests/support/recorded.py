@@ -16,7 +16,7 @@ from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult
 from plait.model.instant import Operation
 from plait.model.request import WriteRequest
-from plait.services.clean import clean
+from plait.services.maintenance.clean import clean
 from plait.storage.port import Store
 from plait.testing import Fault, FaultStore, SimClock, SimulatedCrashError
 from plait.txn.read_pin import ReadPin

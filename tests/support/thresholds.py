@@ -68,9 +68,9 @@ LOWEST: Final[Mapping[str, str]] = {
     "replicate.sql_sink": "_FETCH",
     "replicate.staging": "_BATCHES_MAX _BYTES_MAX",
     "repush.begin": "ROWS_PER_TASK",
-    "services.archive": "_DECISIONS_MAX",
-    "services.index_build": "WRITER_ENTRIES_MAX",
-    "services.index_verify": "_AT_ONCE",
+    "services.maintenance.archive": "_DECISIONS_MAX",
+    "services.index.build": "WRITER_ENTRIES_MAX",
+    "services.index.verify": "_AT_ONCE",
     "services.verify.contents": "_HASHES_MAX",
     "services.verify.replay": "_TAIL_MAX",
     "services.verify.stored": "_CHUNK",
@@ -97,7 +97,9 @@ LOW: Final[Mapping[str, Mapping[str, int]]] = {
     "arrow.runs": {"FAN_IN": 2},  # a merge of one run makes one run of it
     "files.footer": {"_TAIL_BYTES": 8},  # the length of the footer and the magic number
     "read.key_sort": {"_FAN_IN": 2},
-    "services.clean": {"_CONDEMNED_MAX": 5},  # with fewer, cleans do not keep up with commits
+    "services.maintenance.clean": {
+        "_CONDEMNED_MAX": 5
+    },  # with fewer, cleans do not keep up with commits
 }
 """What cannot be 1."""
 THREADED: Final = (
@@ -148,7 +150,7 @@ FORMAT: Final[Mapping[str, str]] = {
     "model.written": "WRITTEN_ID",
     "read.join": "_ROW_BYTES",
     "read.points": "ANY",
-    "services.compaction": "_PERCENT",
+    "services.maintenance.compaction": "_PERCENT",
     "state.definition": "_FAR",
     "state.selected": "_PIECE_KEY",
     "storage.exclusive": "_RENAME_NOREPLACE",
@@ -197,7 +199,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "model.ttl": "_AFTER_MAX",
     "repush.begin": "_ROWS_PER_TASK_MAX",
     "repush.iceberg": "_HINT_MAX",
-    "services.backup": "_FILE_BYTES_MAX",
+    "services.verify.backup": "_FILE_BYTES_MAX",
     "spark.checkpoint": "_BYTES_MAX",
     "spark.java": "VERSION_MIN",
     "state.checkpoint": "_STATE_BYTES_MAX _HINT_BYTES_MAX _NODES_MAX",
@@ -296,14 +298,14 @@ PACE: Final[Mapping[str, str]] = {
     "read.slices": "_GROUPS_A_KEY",
     "replicate.compare": "_PARTS_MAX",
     "repush.run": "_SOON _PAUSE_SHARE _LAST_ROUNDS",
-    "services.archive": "_CHECKPOINTS _FULL _DUE",
-    "services.clean": "_CHECKPOINTS_KEPT",
-    "services.compaction": "_SMALL",
-    "services.index_build": "_GROWTH",
-    "services.index_files": "_KEPT",
-    "services.index_publish": "ROUNDS_MAX",
-    "services.record_index": "_FOLDS_MAX _BUILDS_MAX",
-    "services.runner": "_LOOKS",
+    "services.maintenance.archive": "_CHECKPOINTS _FULL _DUE",
+    "services.maintenance.clean": "_CHECKPOINTS_KEPT",
+    "services.maintenance.compaction": "_SMALL",
+    "services.index.build": "_GROWTH",
+    "services.index.files": "_KEPT",
+    "services.index.publish": "ROUNDS_MAX",
+    "services.index.record_index": "_FOLDS_MAX _BUILDS_MAX",
+    "services.maintenance.runner": "_LOOKS",
     "services.verify.replay": "_COMPARED",
     "spark.job": "_A_CORE _A_CORE_NEW",
     "spark.masks": "_LOADERS",

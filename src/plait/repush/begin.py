@@ -17,7 +17,7 @@ from plait.model.schema import names_of
 from plait.model.ttl import Ttl
 from plait.repush.follow import require_followable
 from plait.repush.source import FoundSource, WantedSource, located, require_identity
-from plait.services.repushed import delete_repushed
+from plait.services.maintenance.repushed import delete_repushed
 from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.txn.definition import Definition, require_whole

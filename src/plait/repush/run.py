@@ -33,9 +33,9 @@ from plait.repush.load import Load
 from plait.repush.shadow import Shadow
 from plait.repush.source import located
 from plait.repush.swap import Swap, reserved
-from plait.services.clustering import cluster, plan_clustering
-from plait.services.expiry import expire, plan_expiry
-from plait.services.repushed import delete_repushed
+from plait.services.maintenance.clustering import cluster, plan_clustering
+from plait.services.maintenance.expiry import expire, plan_expiry
+from plait.services.maintenance.repushed import delete_repushed
 from plait.txn.refusal import find_commit
 from plait.txn.table_handle import TableHandle
 

@@ -35,7 +35,7 @@ from plait.repush.iceberg import iceberg_source
 from plait.repush.imports import delta_source, parquet_source
 from plait.repush.parts import RowSource
 from plait.repush.versions import VersionSource
-from plait.services.savepoint import require_savepoint
+from plait.services.maintenance.savepoint import require_savepoint
 from plait.state.state import TableState
 from plait.storage import open_store
 from plait.txn.table_handle import TableHandle

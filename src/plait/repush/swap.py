@@ -23,7 +23,7 @@ from plait.model.request import WriteRequest
 from plait.repush.begin import resumed, taken
 from plait.repush.follow import changing
 from plait.repush.shadow import Shadow
-from plait.services.restore import visible_rows
+from plait.services.maintenance.restore import visible_rows
 from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.txn.conflict import Intent

@@ -23,7 +23,7 @@ from plait.repush.follow import changing
 from plait.repush.run import RepushReport, repush
 from plait.repush.source import WantedSource
 from plait.repush.swap import swap_draft, with_other_rows
-from plait.services.restore import changes_between, visible_rows
+from plait.services.maintenance.restore import changes_between, visible_rows
 from plait.state.state import TableState
 from plait.txn.matrix import SWAPS
 from plait.txn.replicated import require_no_replicas

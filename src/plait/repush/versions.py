@@ -17,7 +17,7 @@ from plait.read.frames import Frames
 from plait.read.scan import Scan
 from plait.read.stretches import StretchScan
 from plait.repush.parts import RowPart, spans, stretches
-from plait.services.restore import visible_rows
+from plait.services.maintenance.restore import visible_rows
 from plait.txn.read_pin import ReadPin
 from plait.txn.table_handle import TableHandle
 

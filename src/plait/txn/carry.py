@@ -1,9 +1,9 @@
 """Carry over: what was staged on an older version is moved to the head by the places of rows.
 
 A rewrite (compaction, clustering) changes no row, it moves rows into other files. A writer that hid
-rows of a file that is gone hides the same rows where they went. A rewrite hides
-in its own files what writers hid meanwhile where it copied from (``services/rewrite.py``). Both
-read row maps and deletion vectors and no row, and stage nothing again (INV-14, INV-15, RFC 0018).
+rows of a file that is gone hides the same rows where they went. A rewrite hides in its own files
+what writers hid meanwhile where it copied from (``services/maintenance/rewrite.py``). Both read row
+maps and deletion vectors and no row, and stage nothing again (INV-14, INV-15, RFC 0018).
 An expiry hides rows where they are, so a writer joins its vectors with those of the expiry.
 The rules are those of the model ``rewrite``.
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from plait import ConstraintError, RetryableConflictError, Table
-from plait.services.alter import Alteration
+from plait.services.definition.alter import Alteration
 
 SCHEMA = "id bigint, city string, fare int, day date"
 ROWS = pa.table(

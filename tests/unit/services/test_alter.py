@@ -21,7 +21,7 @@ from plait.model.repush import OpenRepush
 from plait.repush.begin import NewLayout, begin
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow
-from plait.services.alter import Alteration
+from plait.services.definition.alter import Alteration
 
 _NAMES = itertools.count()
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int32())])

@@ -15,11 +15,11 @@ from plait.errors import (
 )
 from plait.model.contract import Contract
 from plait.model.instant import Operation
-from plait.services.archive import ArchiveReport, archive, plan_archive
-from plait.services.clean import clean
-from plait.services.foreign import list_foreign
-from plait.services.runner import optimize
-from plait.services.verify import verify
+from plait.services.maintenance.archive import ArchiveReport, archive, plan_archive
+from plait.services.maintenance.clean import clean
+from plait.services.maintenance.runner import optimize
+from plait.services.verify.checks import verify
+from plait.services.verify.foreign import list_foreign
 from plait.state.checkpoint import list_checkpoints, load_checkpoint
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
@@ -360,7 +360,7 @@ def test_the_number_of_files_stays_bounded_and_each_decision_is_copied_a_few_tim
 
 
 def test_a_file_holds_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plait.services.archive.BYTES_MAX", 5_000)
+    monkeypatch.setattr("plait.services.maintenance.archive.BYTES_MAX", 5_000)
     store = table()
     before = slots(store)
     report = archived(store)

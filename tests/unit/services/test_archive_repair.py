@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plait.services.repair import Finding, plan_repair, repair
+from plait.services.verify.repair import Finding, plan_repair, repair
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.timeline import paths

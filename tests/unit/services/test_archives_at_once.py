@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from plait.services.archive import archive, plan_archive
-from plait.services.clean import clean
-from plait.services.verify import verify
+from plait.services.maintenance.archive import archive, plan_archive
+from plait.services.maintenance.clean import clean
+from plait.services.verify.checks import verify
 from plait.storage.memory import MemoryStore
 from plait.timeline import paths
 from tests.support.protocol import Phases, client, create, listed, memory, upsert
@@ -27,7 +27,7 @@ def write(store: MemoryStore, count: int) -> None:
 
 def test_a_long_history_moves_in_several_archives(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is killed reads little again; the next one goes on where it ended."""
-    monkeypatch.setattr("plait.services.archive._DECISIONS_MAX", 7)
+    monkeypatch.setattr("plait.services.maintenance.archive._DECISIONS_MAX", 7)
     store = table(40)
     lasts = []
     while (plan := plan_archive(client(store))).decisions:

@@ -10,8 +10,8 @@ from plait.errors import InstantExpiredError
 from plait.model.decision import Cleaned, ReadSet
 from plait.model.instant import Instant, Operation
 from plait.model.request import WriteRequest
-from plait.services.clean import clean, plan_clean, undo_clean
-from plait.services.verify import verify
+from plait.services.maintenance.clean import clean, plan_clean, undo_clean
+from plait.services.verify.checks import verify
 from plait.state.checkpoint import list_checkpoints
 from plait.state.state import TableState
 from plait.storage.memory import MemoryStore

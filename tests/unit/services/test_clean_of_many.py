@@ -9,11 +9,11 @@ import pytest
 
 from plait import Table
 from plait.model.instant import Operation
-from plait.services.clean import clean, plan_clean
-from plait.services.restore import plan_restore, restore
-from plait.services.retention import unneeded
-from plait.services.savepoint import set_savepoint
-from plait.services.verify import verify
+from plait.services.maintenance.clean import clean, plan_clean
+from plait.services.maintenance.restore import plan_restore, restore
+from plait.services.maintenance.retention import unneeded
+from plait.services.maintenance.savepoint import set_savepoint
+from plait.services.verify.checks import verify
 from plait.storage.memory import MemoryStore
 from plait.testing import SimClock
 from plait.txn.definition import set_properties
@@ -90,7 +90,7 @@ def test_a_clean_that_loses_slots_to_writers_does_not_plan_again(
         plans.append(args)
         return unneeded(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("plait.services.clean.unneeded", counted)
+    monkeypatch.setattr("plait.services.maintenance.clean.unneeded", counted)
     report = clean(client(store, clock, observer=busy(store, clock)), plan)
     assert report.version == 5 + ROUNDS
     assert len(report.deleted) == 3

@@ -12,7 +12,7 @@ from plait.errors import ClockUnavailableError
 from plait.model.instant import time_ms
 from plait.model.plan import StoreSpec
 from plait.queries.describe import load_timeline
-from plait.services.clean import clean
+from plait.services.maintenance.clean import clean
 from plait.storage.disk import TEMP_PREFIX
 from plait.storage.fsspec_store import FsspecStore
 from plait.storage.local import LocalStore

@@ -16,7 +16,7 @@ from plait.expr.alter import parse_steps
 from plait.expr.checks import renamed_check
 from plait.model.schema import Check
 from plait.model.steps import AddCheck, DropCheck, RequireColumn
-from plait.services.alter import alter
+from plait.services.definition.alter import alter
 
 _NAMES = itertools.count()
 SCHEMA = pa.schema([("id", pa.int64()), ("low", pa.int32()), ("high", pa.int32())])

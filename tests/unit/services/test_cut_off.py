@@ -12,7 +12,7 @@ from plait import OptionError, Table
 from plait.errors import CorruptMetadataError, PlanStaleError
 from plait.model.replicas import SinkPosition
 from plait.replicate import Replicas, TableSink, repair, status
-from plait.services.repair import RepairPlan
+from plait.services.verify.repair import RepairPlan
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import sim_ports

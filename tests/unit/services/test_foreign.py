@@ -6,9 +6,9 @@ import pytest
 
 from plait.errors import RolledBackError
 from plait.model.instant import Instant
-from plait.services.clean import clean
-from plait.services.foreign import ForeignFile, list_foreign, remove_foreign
-from plait.services.verify import verify
+from plait.services.maintenance.clean import clean
+from plait.services.verify.checks import verify
+from plait.services.verify.foreign import ForeignFile, list_foreign, remove_foreign
 from plait.storage.memory import MemoryStore
 from plait.testing import SimClock
 from plait.timeline import paths

@@ -14,8 +14,8 @@ from plait import Table
 from plait.errors import PlanStaleError
 from plait.index.manifest import list_manifests, load_manifest, load_newest, publish_manifest
 from plait.queries.lookup import look_up
-from plait.services.index_build import build_index, fold_index
-from plait.services.index_publish import ROUNDS_MAX
+from plait.services.index.build import build_index, fold_index
+from plait.services.index.publish import ROUNDS_MAX
 from plait.storage.port import Store
 from plait.testing import Fault, FaultStore, open_wrapped
 from plait.timeline import paths

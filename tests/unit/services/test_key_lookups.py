@@ -20,7 +20,7 @@ from plait.files.data_file import parse_path
 from plait.files.key_index import INDEX_NAME, KeyIndexBuilder
 from plait.files.reader import OpenFile
 from plait.model.changes import BASE, LOG
-from plait.services.repair import plan_repair, repair
+from plait.services.verify.repair import plan_repair, repair
 from plait.storage.local import LocalStore
 from plait.testing import CountingStore, open_wrapped
 

@@ -22,7 +22,7 @@ from plait.index.manifest import (
 )
 from plait.index.window import FOLD_LAG_MAX
 from plait.queries.lookup import look_up
-from plait.services.index_build import fold_index
+from plait.services.index.build import fold_index
 from plait.storage import open_store
 from plait.testing import CountingStore, Fault, FaultStore, SimulatedCrashError, open_wrapped
 from plait.timeline import paths

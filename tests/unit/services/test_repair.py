@@ -10,8 +10,8 @@ import pytest
 
 from plait import Table
 from plait.errors import OptionError, RetryableConflictError
-from plait.services.repair import Finding, RepairPlan, plan_repair, repair
-from plait.services.verify import verify
+from plait.services.verify.checks import verify
+from plait.services.verify.repair import Finding, RepairPlan, plan_repair, repair
 from plait.state.cache import StateCache
 from plait.state.checkpoint import list_checkpoints
 from plait.storage.local import LocalStore

@@ -12,9 +12,9 @@ from plait import Table
 from plait.errors import CorruptMetadataError, SchemaMismatchError, TableNotFoundError
 from plait.model.instant import Operation
 from plait.model.request import WriteRequest
-from plait.services.compaction import compact
-from plait.services.rewrite import Sharing
-from plait.services.runner import Looks, OptimizeReport, serve
+from plait.services.maintenance.compaction import compact
+from plait.services.maintenance.rewrite import Sharing
+from plait.services.maintenance.runner import Looks, OptimizeReport, serve
 from plait.testing import SimClock
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction

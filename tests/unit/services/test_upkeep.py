@@ -13,8 +13,8 @@ import pytest
 
 from plait import Table
 from plait.errors import OptionError
-from plait.services import upkeep
-from plait.services.upkeep import finish_upkeep
+from plait.services.maintenance import upkeep
+from plait.services.maintenance.upkeep import finish_upkeep
 
 NAMES = map(str, itertools.count())
 

@@ -18,8 +18,8 @@ from plait.files.sidecar import encode_hashes
 from plait.model.changes import ADDED, KEYS_ALL, KEYS_INLINE, MASKED, PATHS, TOUCHED, Changes
 from plait.model.decision import Decision, ReadSet, RolledBack
 from plait.model.instant import Action, Instant, Operation
-from plait.services.clean import clean
-from plait.services.verify import verify
+from plait.services.maintenance.clean import clean
+from plait.services.verify.checks import verify
 from plait.state.cache import StateCache
 from plait.storage.local import LocalStore
 from plait.storage.port import FileInfo

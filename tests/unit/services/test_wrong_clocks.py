@@ -11,9 +11,9 @@ from plait import Table
 from plait.errors import ClockUnavailableError, CorruptMetadataError, FormatError, TableError
 from plait.model.instant import CLOCK_MS_MAX, TIME_MS_MAX, Instant, after, time_ms, time_text
 from plait.model.seal import unseal
-from plait.services.ages import current_before
-from plait.services.clean import clean
-from plait.services.verify import verify
+from plait.services.maintenance.ages import current_before
+from plait.services.maintenance.clean import clean
+from plait.services.verify.checks import verify
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import SimClock

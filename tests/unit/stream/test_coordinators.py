@@ -17,7 +17,7 @@ from plait import (
     Table,
 )
 from plait.model.decision import Token
-from plait.services.foreign import list_foreign
+from plait.services.verify.foreign import list_foreign
 from plait.state.cache import StateCache
 from plait.stream.audit import audit_of
 from plait.testing import Fault, FaultStore, SimulatedCrashError

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from plait import CorruptMetadataError, Table
-from plait.services.foreign import list_foreign, remove_foreign
+from plait.services.verify.foreign import list_foreign, remove_foreign
 from plait.state.cache import StateCache
 from plait.stream.messages import Report
 from plait.stream.participant import Participant

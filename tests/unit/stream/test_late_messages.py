@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from plait import CommitOutcomeUnknownError, SchemaError, StreamError
-from plait.services.foreign import list_foreign, remove_foreign
+from plait.services.verify.foreign import list_foreign, remove_foreign
 from plait.state.cache import StateCache
 from plait.stream.messages import (
     Acknowledgement,

@@ -10,7 +10,7 @@ import pytest
 
 from plait import CoordinatorFencedError, OffsetGapError, StreamError, Table, TransactionClosedError
 from plait.model.contract import Contract
-from plait.services.foreign import list_foreign, remove_foreign
+from plait.services.verify.foreign import list_foreign, remove_foreign
 from plait.stream.coordinator import Coordinator
 from plait.stream.participant import Participant
 from plait.testing.ports import ManualBackground, SimClock, sim_ports

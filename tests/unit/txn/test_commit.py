@@ -17,7 +17,7 @@ from plait.model.bucket import UNKEYED, BucketId, partition_path
 from plait.model.contract import Contract
 from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, Scope
 from plait.model.instant import Operation, Outcome
-from plait.services.verify import verify
+from plait.services.verify.checks import verify
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import CountingStore, Fault, FaultStore, ManualBackground, SimClock

@@ -9,8 +9,8 @@ import pytest
 from plait.files.data_file import data_path
 from plait.model.bucket import UNKEYED
 from plait.model.instant import Instant, Operation, Outcome, State
-from plait.services.clean import clean
-from plait.services.verify import verify
+from plait.services.maintenance.clean import clean
+from plait.services.verify.checks import verify
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import CountingStore, SimClock

@@ -15,7 +15,7 @@ from plait.errors import (
 )
 from plait.model.instant import Outcome
 from plait.model.plan import StoreSpec
-from plait.services.verify import verify
+from plait.services.verify.checks import verify
 from plait.state.cache import StateCache
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Capabilities, Store

@@ -6,7 +6,7 @@ import pytest
 
 from plait.errors import IllegalTransitionError, InstantNotFoundError
 from plait.model.instant import Instant
-from plait.services.verify import verify
+from plait.services.verify.checks import verify
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import (

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from plait.ports import SystemClock
-from plait.services.clean import clean
+from plait.services.maintenance.clean import clean
 from plait.storage.memory import MemoryStore
 from plait.testing import ManualBackground, SimClock
 from plait.txn.read_pin import RENEW_S, TTL_S, ReadPin, load_read_pins

@@ -11,8 +11,8 @@ from plait.cli.view import Grid
 from plait.expr.alter import parse_steps
 from plait.model.schema import NO_NOTE, Schema, id_of, type_name
 from plait.model.steps import DropColumn
-from plait.services.alter import alter as alter_columns
-from plait.services.alter import planned
+from plait.services.definition.alter import alter as alter_columns
+from plait.services.definition.alter import planned
 
 _TITLES = (">id", "column", "type", "null", "default", "generated", "comment")
 

@@ -11,9 +11,9 @@ from plait.cli.opening import open_table
 from plait.cli.view import Facts, Grid, number, size
 from plait.model.contract import ORDER_KINDS
 from plait.ports import SystemClock, SystemIds
-from plait.services.clustering import ClusteringReport, place_of
-from plait.services.compaction import CompactionReport
-from plait.services.runner import Looks, OptimizeReport, ServiceRun, serve
+from plait.services.maintenance.clustering import ClusteringReport, place_of
+from plait.services.maintenance.compaction import CompactionReport
+from plait.services.maintenance.runner import Looks, OptimizeReport, ServiceRun, serve
 
 _SHOWN = 50
 

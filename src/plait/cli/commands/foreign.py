@@ -8,7 +8,7 @@ from plait.cli.application import Application
 from plait.cli.command import bare_command, table_options, yes_option
 from plait.cli.opening import open_table
 from plait.cli.view import Facts, Grid, number
-from plait.services.foreign import ForeignFile
+from plait.services.verify.foreign import ForeignFile
 
 _SHOWN = 50
 _MEANING = {

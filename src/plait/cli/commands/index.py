@@ -9,8 +9,8 @@ from plait.cli.command import bare_command, table_options
 from plait.cli.exits import Exit
 from plait.cli.opening import open_table
 from plait.cli.view import Facts, number, size
-from plait.services.index_build import IndexReport
-from plait.services.record_index import IndexStatus
+from plait.services.index.build import IndexReport
+from plait.services.index.record_index import IndexStatus
 from plait.table import Table
 
 

@@ -16,7 +16,7 @@ from plait.cli.command import (
 from plait.cli.exits import Exit
 from plait.cli.opening import open_for_verify, open_table
 from plait.cli.view import Facts, Grid, number
-from plait.services.repair import Finding
+from plait.services.verify.repair import Finding
 
 _SHOWN = 100
 

@@ -21,7 +21,7 @@ from plait.repush.begin import ROWS_PER_TASK, is_over, require_layout, resumed, 
 from plait.repush.run import PROGRESS
 from plait.repush.run import repush as run_repush
 from plait.repush.source import WantedSource
-from plait.services.expiry import ExpiryPlan, plan_expiry
+from plait.services.maintenance.expiry import ExpiryPlan, plan_expiry
 from plait.table import Table
 
 _ITEM = re.compile(r"(?:[^,(]++|\([^)]*+\)?+)++")

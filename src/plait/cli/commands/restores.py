@@ -8,8 +8,8 @@ from plait.cli.application import Application
 from plait.cli.command import command, dry_run_option, yes_option
 from plait.cli.opening import open_table
 from plait.cli.view import Block, Facts, Grid, number
-from plait.services.replay import ReplayPlan
-from plait.services.restore import RestorePlan
+from plait.services.maintenance.replay import ReplayPlan
+from plait.services.maintenance.restore import RestorePlan
 from plait.table import Table
 
 _SHOWN = 50

@@ -9,7 +9,7 @@ from plait.cli.command import command, dry_run_option
 from plait.cli.opening import open_table
 from plait.cli.view import Facts, Grid
 from plait.model.decision import CommitResult
-from plait.services.upgrade import FeaturePlan
+from plait.services.definition.upgrade import FeaturePlan
 
 
 @command(

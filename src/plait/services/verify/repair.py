@@ -21,11 +21,11 @@ from plait.errors import (
 )
 from plait.files.data_file import parse_path
 from plait.model.changes import BASE, LOG
-from plait.services.backup import Backup
-from plait.services.cut_off import CutOff
-from plait.services.loss import accept_loss as give_up
-from plait.services.loss import files_needing
-from plait.services.verify import Problem, verify
+from plait.services.verify.backup import Backup
+from plait.services.verify.checks import Problem, verify
+from plait.services.verify.cut_off import CutOff
+from plait.services.verify.loss import accept_loss as give_up
+from plait.services.verify.loss import files_needing
 from plait.services.verify.report import INDEXED
 from plait.state.cache import StateCache
 from plait.state.checkpoint import list_checkpoints, load_checkpoint

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.services.ages import current_before
+from plait.services.maintenance.ages import current_before
 from plait.state.fold import Folded, Shown
 from plait.state.state import TableState
 from plait.txn.table_handle import TableHandle

@@ -22,7 +22,7 @@ from plait.model.decision import Decision
 from plait.model.plan import Snapshot
 from plait.read.slices import SliceReader
 from plait.read.wanted import everything, wanted_in
-from plait.services.index_publish import WrittenRun, delete_replaced, publish_run
+from plait.services.index.publish import WrittenRun, delete_replaced, publish_run
 from plait.state.state import TableState
 from plait.timeline import paths
 from plait.txn.key_window import Known, load_known

@@ -8,8 +8,8 @@ from typing import Final
 
 from plait.errors import CorruptMetadataError, OptionError, PlanStaleError
 from plait.model.decision import CommitResult
-from plait.services.index_build import IndexReport, build_index, fold_index, require_index
-from plait.services.index_verify import IndexVerified, verify_index
+from plait.services.index.build import IndexReport, build_index, fold_index, require_index
+from plait.services.index.verify import IndexVerified, verify_index
 from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.timeline import paths

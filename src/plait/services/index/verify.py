@@ -16,7 +16,7 @@ from plait.index.merge import numbered, part_of, ranges
 from plait.index.run_file import OpenRun, RunFile
 from plait.model.plan import Snapshot
 from plait.read.wanted import everything
-from plait.services.index_build import read_keys, require_index, take_window
+from plait.services.index.build import read_keys, require_index, take_window
 from plait.state.state import TableState
 from plait.storage.scratch import Scratch
 from plait.txn.key_window import Known, load_newest_known

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from plait.services.repair import RepairPlan, RepairReport, plan_repair, repair
-from plait.services.replica_repair import ReplicaRepairReport, repair_from_replica
+from plait.services.verify.repair import RepairPlan, RepairReport, plan_repair, repair
+from plait.services.verify.replica_repair import ReplicaRepairReport, repair_from_replica
 from plait.storage import open_store
 from plait.txn.table_handle import TableHandle, open_handle
 from plait.write.replication import require_in_step

@@ -19,7 +19,7 @@ from plait.model.decision import SCOPE_TABLE, Draft, Replayed, Restored, Scope
 from plait.model.history import iso
 from plait.model.instant import Action, Operation
 from plait.model.plan import TableSpec
-from plait.services.replay import lost_streams, set_back, undone_commit_ids
+from plait.services.maintenance.replay import lost_streams, set_back, undone_commit_ids
 from plait.state.evolving import named_as_in
 from plait.state.lineage import Versions, minus
 from plait.state.state import TableState

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from plait.expr import Where
-from plait.services.archive import ArchivePlan, ArchiveReport, archive, plan_archive
-from plait.services.clustering import (
+from plait.services.maintenance.archive import ArchivePlan, ArchiveReport, archive, plan_archive
+from plait.services.maintenance.clustering import (
     ClusteringPlan,
     ClusteringReport,
     cluster,
     plan_clustering,
 )
-from plait.services.compaction import (
+from plait.services.maintenance.compaction import (
     CompactionPlan,
     CompactionReport,
     compact,
     plan_compaction,
 )
-from plait.services.rebuild import RebuildPlan, RebuildReport, plan_rebuild, rebuild
-from plait.services.runner import OptimizeReport, optimize
+from plait.services.maintenance.runner import OptimizeReport, optimize
+from plait.services.verify.rebuild import RebuildPlan, RebuildReport, plan_rebuild, rebuild
 from plait.txn.table_handle import TableHandle
 
 

@@ -22,8 +22,8 @@ from plait.model.request import FileSet
 from plait.model.schema import names_of
 from plait.read.plan import plan_scan
 from plait.read.wanted import everything, wanted_where
-from plait.services.ages import current_before
-from plait.services.rewrite import ALONE, Rewritten, Sharing, rewrite_sets, shares
+from plait.services.maintenance.ages import current_before
+from plait.services.maintenance.rewrite import ALONE, Rewritten, Sharing, rewrite_sets, shares
 from plait.state.state import TableState
 from plait.txn.table_handle import TableHandle
 

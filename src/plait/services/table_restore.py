@@ -6,9 +6,15 @@ from collections.abc import Iterable
 
 from plait.errors import OptionError
 from plait.model.decision import Savepoint
-from plait.services.replay import ReplayPlan, ReplayReport, plan_replay, replay
-from plait.services.restore import RestorePlan, RestoreReport, plan_restore, plan_undo, restore
-from plait.services.savepoint import drop_savepoint, find_target, set_savepoint
+from plait.services.maintenance.replay import ReplayPlan, ReplayReport, plan_replay, replay
+from plait.services.maintenance.restore import (
+    RestorePlan,
+    RestoreReport,
+    plan_restore,
+    plan_undo,
+    restore,
+)
+from plait.services.maintenance.savepoint import drop_savepoint, find_target, set_savepoint
 from plait.txn.moments import Moment
 from plait.txn.table_handle import TableHandle
 

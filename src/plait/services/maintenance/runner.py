@@ -14,14 +14,14 @@ from typing import TypeVar
 
 from plait.errors import TableError
 from plait.model.bucket import Partition
-from plait.services.archive import ArchiveReport, archive, plan_archive
-from plait.services.clean import CleanReport, clean
-from plait.services.clustering import ClusteringReport, cluster, plan_due
-from plait.services.compaction import CompactionReport, compact, plan_compaction
-from plait.services.expiry import ExpiryReport, expire, plan_expiry
-from plait.services.index_build import IndexReport
-from plait.services.record_index import bring_up_to_date
-from plait.services.rewrite import Sharing
+from plait.services.index.build import IndexReport
+from plait.services.index.record_index import bring_up_to_date
+from plait.services.maintenance.archive import ArchiveReport, archive, plan_archive
+from plait.services.maintenance.clean import CleanReport, clean
+from plait.services.maintenance.clustering import ClusteringReport, cluster, plan_due
+from plait.services.maintenance.compaction import CompactionReport, compact, plan_compaction
+from plait.services.maintenance.expiry import ExpiryReport, expire, plan_expiry
+from plait.services.maintenance.rewrite import Sharing
 from plait.state.admission import may_use
 from plait.timeline.features import ARCHIVE, ROW_MAPS
 from plait.timeline.pending import load_pending

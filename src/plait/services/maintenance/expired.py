@@ -25,7 +25,7 @@ from plait.model.written import WRITTEN_COLUMN, WRITTEN_FIELD
 from plait.read.condition import Condition
 from plait.read.plan import plan_scan
 from plait.read.wanted import Wanted, everything, wanted_where
-from plait.services.ages import current_before
+from plait.services.maintenance.ages import current_before
 from plait.state.state import TableState
 from plait.txn.definition import fitting_ttl
 from plait.txn.table_handle import TableHandle

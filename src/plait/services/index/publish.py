@@ -15,7 +15,7 @@ from plait.index.manifest import (
     publish_manifest,
     withdraw_manifest,
 )
-from plait.services.index_files import delete_old
+from plait.services.index.files import delete_old
 from plait.txn.key_window import forget_index, is_decided, load_known
 from plait.txn.table_handle import TableHandle
 

@@ -31,8 +31,8 @@ from plait.model.plan import COW
 from plait.model.request import WriteRequest
 from plait.model.ttl import PARTITION, Ttl
 from plait.read.wanted import wanted_in
-from plait.services.expired import Expired, find_candidates, find_expired, limit_of
-from plait.services.rewrite import shares
+from plait.services.maintenance.expired import Expired, find_candidates, find_expired, limit_of
+from plait.services.maintenance.rewrite import shares
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline.pending import load_pending

@@ -22,10 +22,10 @@ from plait.files.data_file import parse_path
 from plait.model.bucket import partition_path
 from plait.model.decision import Cleaned, Draft
 from plait.model.instant import Action, Operation
-from plait.services.index_files import delete_dropped
-from plait.services.leftovers import delete_leftovers, require_deletable
-from plait.services.repushed import delete_repushed
-from plait.services.retention import final_of, horizon_of, pairs, unneeded
+from plait.services.index.files import delete_dropped
+from plait.services.maintenance.leftovers import delete_leftovers, require_deletable
+from plait.services.maintenance.repushed import delete_repushed
+from plait.services.maintenance.retention import final_of, horizon_of, pairs, unneeded
 from plait.state.checkpoint import checkpoint_of, list_checkpoints, load_checkpoint
 from plait.state.lineage import Late
 from plait.state.state import TableState

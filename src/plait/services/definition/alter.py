@@ -31,7 +31,7 @@ from plait.model.steps import (
     Step,
     WidenColumn,
 )
-from plait.services.validate import Validation
+from plait.services.definition.validate import Validation
 from plait.state.definition import TableDef
 from plait.state.evolving import altered
 from plait.state.state import TableState

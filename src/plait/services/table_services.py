@@ -9,8 +9,11 @@ from plait.model.decision import CommitResult
 from plait.model.history import PendingEntry, ReaderEntry
 from plait.model.instant import Instant
 from plait.model.ttl import Ttl
-from plait.services.alter import Altering
-from plait.services.clean import (
+from plait.services.definition.alter import Altering
+from plait.services.definition.replicas import add_replica, remove_replica
+from plait.services.definition.upgrade import Upgrading
+from plait.services.index.record_index import Indexing
+from plait.services.maintenance.clean import (
     CleanPlan,
     CleanReport,
     CleanUndone,
@@ -18,16 +21,13 @@ from plait.services.clean import (
     plan_clean,
     undo_clean,
 )
-from plait.services.expiry import ExpiryPlan, ExpiryReport, expire, plan_expiry
-from plait.services.foreign import ForeignFile, ForeignRemoval, list_foreign, remove_foreign
-from plait.services.leftovers import count_kept
-from plait.services.maintenance import Maintenance
-from plait.services.mends import Mends
-from plait.services.record_index import Indexing
-from plait.services.replicas import add_replica, remove_replica
-from plait.services.restores import Restores
-from plait.services.upgrade import Upgrading
-from plait.services.verify import VerifyReport, verify
+from plait.services.maintenance.expiry import ExpiryPlan, ExpiryReport, expire, plan_expiry
+from plait.services.maintenance.leftovers import count_kept
+from plait.services.table_maintenance import Maintenance
+from plait.services.table_repair import Mends
+from plait.services.table_restore import Restores
+from plait.services.verify.checks import VerifyReport, verify
+from plait.services.verify.foreign import ForeignFile, ForeignRemoval, list_foreign, remove_foreign
 from plait.txn.definition import set_properties, set_ttl
 from plait.txn.read_pin import list_readers
 from plait.txn.recovery import RollbackReport, list_pending, roll_back, roll_back_failed

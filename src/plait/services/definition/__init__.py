@@ -1,0 +1,1 @@
+"""Services that change what a table is: its columns, contract, format and sinks."""
