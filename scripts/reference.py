@@ -25,10 +25,11 @@ from plait.cli.commands.explain import PAGE, load_page
 from plait.cli.exits import MEANING as EXIT_MEANING
 from plait.cli.exits import exit_for
 from plait.cli.main import ENTRIES, ROOT
+from plait.definition.policy import POLICIES, Verdict
 from plait.model.contract import OPTIONS, Option
 from plait.stream.message_schema import SCHEMA
 from plait.txn import beside
-from plait.txn.matrix import KINDS, MATRIX, POLICIES, Kind, Meets, Verdict
+from plait.txn.matrix import KINDS, MATRIX, Kind, Meets
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "reference"
 SPEC = "../spec/"

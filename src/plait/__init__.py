@@ -73,6 +73,7 @@ from plait.errors import (
 )
 
 if TYPE_CHECKING:
+    from plait.definition.ttl import Ttl
     from plait.files.partition_values import register_partition_function
     from plait.model.changes import Digest, WriteStats
     from plait.model.clauses import Delete, Insert, Matched, Update
@@ -88,7 +89,6 @@ if TYPE_CHECKING:
     )
     from plait.model.instant import Instant
     from plait.model.stream import Audit, EpochEntry, Position, StreamProblem
-    from plait.model.ttl import Ttl
     from plait.queries.compare import Comparison
     from plait.queries.explain import ExplainedConflict, Explanation
     from plait.read.changes import ChangeScan
@@ -358,7 +358,7 @@ _LAZY = {
     "TimelineView": "plait.model.history",
     "Token": "plait.model.decision",
     "Transaction": "plait.write.transaction",
-    "Ttl": "plait.model.ttl",
+    "Ttl": "plait.definition.ttl",
     "Update": "plait.model.clauses",
     "VerifyReport": "plait.services.verify.report",
     "WriteStats": "plait.model.changes",

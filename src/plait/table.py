@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
+from plait.definition.create import Definition
+from plait.definition.ttl import Ttl
 from plait.errors import TableExistsError
 from plait.model.consent import Consent
 from plait.model.contract import Contract
@@ -13,7 +15,6 @@ from plait.model.decision import CommitResult
 from plait.model.request import WriteRequest
 from plait.model.schema import names_of
 from plait.model.texts import texts_by_name
-from plait.model.ttl import Ttl
 from plait.queries.opening import create_handle, open_expected, reopen
 from plait.queries.operations import Queries
 from plait.read.scan import Pinned, Scan
@@ -22,7 +23,6 @@ from plait.services.definition.contract import change_contract
 from plait.services.maintenance.upkeep import keep_in_shape
 from plait.services.table_services import Services
 from plait.stream.stream import Stream
-from plait.txn.definition import Definition
 from plait.txn.table_handle import TableHandle
 from plait.write.operations import Writes
 from plait.write.replication import Replication, parse_replicas

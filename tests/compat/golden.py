@@ -11,11 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from plait import Table
+from plait.definition.create import Definition
 from plait.model.consent import Consent
 from plait.model.contract import Contract
 from plait.storage.memory import MemoryStore
 from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
-from plait.txn.definition import Definition, create_table
+from plait.txn.definition import create_table
 from plait.txn.table_handle import open_handle
 from tests.compat.rows import plain
 from tests.support.memory import forget

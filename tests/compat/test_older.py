@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from plait import FeatureError, Table, UnsupportedFeatureError
-from plait.timeline.features import FEATURES, KNOWN
+from plait.definition.features import FEATURES, KNOWN
 from tests.compat.reader import Reader
 from tests.conftest import missing
 

@@ -13,6 +13,8 @@ import pytest
 from referencing import Registry, Resource
 
 from plait import Table
+from plait.definition import features
+from plait.definition.table_def import TableDef
 from plait.expr import from_json, parse_where, to_json
 from plait.locks.record import Claimant, LeaseRecord
 from plait.model.changes import KEYS_ALL, SECTIONS, Digest
@@ -35,15 +37,13 @@ from plait.model.decision import (
 from plait.model.instant import Action, Instant, Operation
 from plait.model.layout import FormerLayout
 from plait.model.replicas import Attempt, SinkLedger, SinkPosition, TaskLedger
-from plait.model.repush import OpenRepush, repush_directory
-from plait.model.repush_source import RepushSource, SourceAddress
+from plait.model.repush import OpenRepush, RepushSource, SourceAddress, repush_directory
 from plait.model.schema import Check, ColumnNote
 from plait.model.sums import Sums
 from plait.replicate import Replicas, repair
-from plait.state.definition import TableDef
 from plait.state.part_file import PART_TABLES
 from plait.storage import open_store
-from plait.timeline import codec, features, paths
+from plait.timeline import codec, paths
 from plait.timeline.replica_records import write_attempt
 from tests.support.sinks import fresh
 

@@ -18,6 +18,7 @@ from plait.arrow import operations as steps
 from plait.arrow.merge import DuplicateRule
 from plait.arrow.operations import BucketOperations
 from plait.arrow.staging import ArrowStaging
+from plait.definition.policy import FILE_GROUP, KEY
 from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, ReadSet
 from plait.read import changed
 from plait.read.changed import Changed
@@ -27,7 +28,6 @@ from plait.txn.carry import FollowRows
 from plait.txn.conflict import Intent
 from plait.txn.conflict_checker import ConflictChecker
 from plait.txn.keys import KeyOverlap, Keys
-from plait.txn.matrix import FILE_GROUP, KEY
 from plait.write import transaction as block
 from plait.write import writer
 from plait.write.transaction import Transaction

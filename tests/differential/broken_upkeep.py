@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from plait.definition.policy import Verdict
 from plait.model.changes import MASKED
 from plait.model.instant import Operation
 from plait.services.maintenance import archive, replay, restore
 from plait.timeline import paths
 from plait.txn import refusal, tokens
 from plait.txn.conflict import Intent
-from plait.txn.matrix import Cell, Meets, Verdict
+from plait.txn.matrix import Cell, Meets
 from plait.write import results
 from tests.differential.broken import Broken
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from plait import Table, Ttl
+from plait.definition.create import Definition
 from plait.errors import InstantExpiredError, TableError
 from plait.files.deletion import decode
 from plait.locks.process import NoLock
@@ -25,7 +26,7 @@ from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
 from plait.timeline import paths
-from plait.txn.definition import Definition, create_table
+from plait.txn.definition import create_table
 from plait.txn.table_handle import TableHandle
 from tests.differential.acts import TIMED, Ledger, Told, apply, client, count_of, rows_of
 from tests.differential.model import in_order

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import pytest
 
+from plait.definition.policy import Verdict
 from plait.model.instant import Operation
 from plait.txn.conflict import Intent
-from plait.txn.matrix import Cell, Meets, Verdict
+from plait.txn.matrix import Cell, Meets
 from tests.differential.draw import STARTS, draw, mixed
 from tests.differential.evidence import run
 from tests.differential.judge import judge

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from plait import Table
+from plait.definition.create import Definition
 from plait.errors import ConflictError, CorruptMetadataError, TableError
 from plait.model.contract import Contract
 from plait.storage.memory import MemoryStore
 from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
 from plait.timeline import paths
-from plait.txn.definition import Definition, create_table
+from plait.txn.definition import create_table
 from plait.txn.table_handle import open_handle
 from tests.fuzz.tables import small_thresholds
 from tests.support.memory import forget

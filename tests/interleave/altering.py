@@ -10,6 +10,7 @@ from functools import cache
 import pyarrow as pa
 
 from plait import Table
+from plait.definition.create import Definition
 from plait.errors import (
     BadRecordError,
     ConstraintError,
@@ -23,7 +24,7 @@ from plait.model.contract import Contract
 from plait.model.decision import Decision
 from plait.services.definition.alter import Alteration
 from plait.testing import SeqIds, SimClock, sim_ports
-from plait.txn.definition import Definition, create_table
+from plait.txn.definition import create_table
 from plait.txn.table_handle import TableHandle
 from tests.interleave.actors import LITTLE
 from tests.interleave.columns import Column, ColumnsCheck, Part, Past, Row, Shown, began

@@ -11,15 +11,16 @@ import pyarrow as pa
 import pytest
 
 from plait.arrow import restage
+from plait.definition import evolving
+from plait.definition.policy import Verdict
 from plait.model.evolution import Evolution
 from plait.model.instant import Operation
 from plait.model.schema import ids_in
 from plait.services.definition import alter
 from plait.services.definition.validate import Validation
-from plait.state import evolving
 from plait.txn import conflict_checker
 from plait.txn.conflict import Intent
-from plait.txn.matrix import Cell, Meets, Verdict
+from plait.txn.matrix import Cell, Meets
 from plait.write import request
 
 

@@ -8,11 +8,12 @@ from functools import cache
 import pyarrow as pa
 
 from plait import Table, Ttl
+from plait.definition.create import Definition
 from plait.errors import CommitError
 from plait.model.contract import Contract
 from plait.model.decision import CommitResult
 from plait.testing import SeqIds, SimClock, sim_ports
-from plait.txn.definition import Definition, create_table
+from plait.txn.definition import create_table
 from plait.txn.read_pin import TTL_S
 from plait.txn.table_handle import TableHandle
 from tests.interleave.actors import LITTLE, recover_dead

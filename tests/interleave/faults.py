@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from plait.definition.policy import Verdict
 from plait.model.changes import MASKED
 from plait.model.instant import Operation
 from plait.services.maintenance import archive, restore
@@ -20,7 +21,7 @@ from plait.stream.participant import Participant
 from plait.txn import conflict
 from plait.txn.carry import HiddenRows
 from plait.txn.conflict import Intent
-from plait.txn.matrix import Cell, Meets, Verdict
+from plait.txn.matrix import Cell, Meets
 from tests.interleave.scenarios import scenarios, short_scenarios
 from tests.scheduler import Scenario
 

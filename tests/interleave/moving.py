@@ -10,10 +10,11 @@ from unittest import mock
 import pyarrow as pa
 
 from plait import DuplicateKeyError, Table
+from plait.definition.create import Definition
 from plait.model.contract import Contract
 from plait.testing import SeqIds, SimClock, sim_ports
 from plait.txn.conflict import Intent
-from plait.txn.definition import Definition, create_table
+from plait.txn.definition import create_table
 from plait.txn.table_handle import TableHandle
 from tests.interleave.actors import LITTLE, recover_dead
 from tests.scheduler import Act, End, Scenario, Start

@@ -7,10 +7,11 @@ from functools import cache
 import pyarrow as pa
 
 from plait import RestoreRefusedError, Table
+from plait.definition.create import Definition
 from plait.model.contract import Contract
 from plait.model.decision import CommitResult
 from plait.testing import SeqIds, SimClock, sim_ports
-from plait.txn.definition import Definition, create_table
+from plait.txn.definition import create_table
 from plait.txn.read_pin import TTL_S
 from plait.txn.table_handle import TableHandle
 from tests.interleave.actors import LITTLE, lineage_of, recover_dead

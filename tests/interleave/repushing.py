@@ -11,13 +11,13 @@ from unittest import mock
 import pyarrow as pa
 
 from plait import Table
+from plait.definition.policy import Verdict
 from plait.errors import CommitError, CommitRetriesExhaustedError, RepushCancelledError
 from plait.model.decision import CommitResult
 from plait.services.maintenance import clean as cleaning
 from plait.state.state import TableState
 from plait.txn import conflict_checker
 from plait.txn.conflict import Conflict
-from plait.txn.matrix import Verdict
 from plait.txn.table_handle import TableHandle
 from tests.interleave.real import clean, made, rows, values
 from tests.scheduler import End, Scenario, Start

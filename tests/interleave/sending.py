@@ -12,6 +12,7 @@ from functools import cache
 import pyarrow as pa
 
 from plait import Table
+from plait.definition.create import Definition
 from plait.model.contract import Contract
 from plait.model.decision import CommitResult
 from plait.model.replicas import SinkPosition
@@ -20,7 +21,7 @@ from plait.replicate.lane import Retries
 from plait.storage.port import Store
 from plait.testing import SeqIds, SimClock, sim_ports
 from plait.timeline.replica_records import write_position
-from plait.txn.definition import Definition, create_table
+from plait.txn.definition import create_table
 from plait.txn.table_handle import TableHandle
 from tests.interleave.actors import LITTLE
 from tests.interleave.sinking import Unlike

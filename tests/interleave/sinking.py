@@ -11,12 +11,12 @@ from unittest import mock
 import pyarrow as pa
 
 from plait import Table
+from plait.definition.table_def import TableDef
 from plait.errors import OptionError, RetryableConflictError
 from plait.model.consent import Consent
 from plait.model.decision import CommitResult, Decision
 from plait.model.instant import Operation
 from plait.replicate import status
-from plait.state.definition import TableDef
 from plait.storage.port import Store
 from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths

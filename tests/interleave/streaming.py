@@ -25,6 +25,7 @@ from plait import (
     TableError,
     TransactionClosedError,
 )
+from plait.definition.create import Definition
 from plait.model.contract import Contract
 from plait.services.verify.foreign import list_foreign, remove_foreign
 from plait.stream.coordinator import Coordinator
@@ -32,7 +33,7 @@ from plait.stream.messages import parse_offsets, position_offsets
 from plait.stream.participant import Participant
 from plait.stream.transport import Hub
 from plait.testing import SeqIds, SimClock, sim_ports
-from plait.txn.definition import Definition, create_table
+from plait.txn.definition import create_table
 from plait.txn.recovery import roll_back_failed
 from plait.txn.table_handle import TableHandle
 from tests.interleave.actors import recover, recover_dead

@@ -160,7 +160,7 @@ def with_sinks(root: Path) -> None:
 
 def with_source(root: Path) -> None:
     """Make a table with an open repush from a source elsewhere, and what else a definition has."""
-    from plait.model.repush_source import SourceAddress
+    from plait.model.repush import SourceAddress
     from plait.repush.begin import NewLayout, begin
     from plait.repush.source import WantedSource
 

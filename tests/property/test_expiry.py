@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait import Table, Ttl
+from plait.definition.create import Definition
 from plait.model.contract import Contract
 from plait.storage.memory import MemoryStore
 from plait.testing import SeqIds, SimClock, sim_ports
-from plait.txn.definition import Definition, create_table
+from plait.txn.definition import create_table
 from tests.support.protocol import client
 
 _NAMES = itertools.count()

@@ -15,6 +15,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from plait import Table
+from plait.definition.create import Definition
 from plait.model.contract import Contract
 from plait.storage import memory
 from plait.storage.memory import MemoryStore
@@ -22,7 +23,7 @@ from plait.storage.port import Store
 from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
 from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths
-from plait.txn.definition import Definition, create_table
+from plait.txn.definition import create_table
 from plait.txn.table_handle import open_handle
 from tests.support.memory import forget
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from plait.definition.create import Definition
 from plait.errors import CapabilityMissingError, LockUnavailableError
 from plait.locks.process import NoLock
 from plait.model.contract import Contract
@@ -16,7 +17,7 @@ from plait.table import Table
 from plait.testing import SimulatedCrashError
 from plait.testing.wrapper import WrappedStore
 from plait.timeline.lent_slots import LentStore
-from plait.txn.definition import Definition, create_table
+from plait.txn.definition import create_table
 from plait.txn.table_handle import TableHandle
 
 T = TypeVar("T")

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from plait import Delete, Insert, Table, Update
+from plait.definition.create import Definition
 from plait.errors import TableError
 from plait.index.manifest import list_manifests
 from plait.model.contract import Contract
@@ -36,7 +37,7 @@ from plait.testing import (
     sim_ports,
 )
 from plait.timeline import paths
-from plait.txn.definition import Definition, create_table
+from plait.txn.definition import create_table
 from plait.txn.read_pin import ReadPin
 from plait.txn.recovery import roll_back_failed
 from tests.support.dead import bury

@@ -17,6 +17,7 @@ import pyarrow as pa
 import xxhash
 
 from plait import Table
+from plait.definition.create import Definition
 from plait.errors import CommitOutcomeUnknownError
 from plait.files.data_file import data_path
 from plait.files.sidecar import encode_hashes
@@ -44,7 +45,7 @@ from plait.state.cache import StateCache
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
-from plait.txn.definition import Definition, create_table
+from plait.txn.definition import create_table
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from plait import OptionError, SchemaMismatchError, Table
+from plait.definition.features import BUCKET_BY
 from plait.files.hash import bucket_of, key_hashes
 from plait.read.plan import plan_scan
-from plait.timeline.features import BUCKET_BY
 
 SCHEMA = "user bigint, n bigint, v string"
 COUNT = 7

@@ -21,10 +21,10 @@ from plait import (
     Table,
     Update,
 )
+from plait.definition.features import GENERATED
 from plait.expr.alter import parse_steps
 from plait.kafka.row_check import RowCheck
 from plait.model.steps import AddColumn, GenerateColumn
-from plait.timeline.features import GENERATED
 from tests.support.forge import decision_at
 from tests.support.generated import DDL, content, make, require_generated, rows, wrong
 from tests.support.memory import forget

@@ -21,9 +21,9 @@ from plait import (
     Update,
     register_partition_function,
 )
+from plait.definition.features import PARTITION_FIELDS
 from plait.files import partition_values
 from plait.model.partitioning import parse_field
-from plait.timeline.features import PARTITION_FIELDS
 from tests.support.memory import forget
 
 SCHEMA = "id bigint, ts timestamp, user string, v bigint"

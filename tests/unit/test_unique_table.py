@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from plait import Delete, DuplicateKeyError, Insert, OptionError, Table, Update
+from plait.definition.features import UNIQUE
 from plait.errors import RetryableConflictError
 from plait.files.hash import bucket_of, key_hashes
 from plait.replicate import Replicas, TableSink
 from plait.testing import CountingStore, open_wrapped
-from plait.timeline.features import UNIQUE
 from plait.txn.conflict import Intent
 from tests.support.forge import decision_at
 from tests.support.protocol import beside

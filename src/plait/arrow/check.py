@@ -15,10 +15,10 @@ from plait.arrow.cast import Fit, LossyError, apply, demanding, fit, missing_val
 from plait.arrow.constraints import Constraints
 from plait.arrow.generated import computed
 from plait.arrow.ingest import Rows, open_rows
+from plait.definition.generated import Generated, generated_in
 from plait.errors import BadRecordError, OptionError, SchemaMismatchError
 from plait.expr import to_sql
 from plait.files.fitting import filled, sound
-from plait.files.generated import Generated, generated_in
 from plait.files.sample import first_bad, first_failing, sample_of
 from plait.model.defaults import default_value
 from plait.model.instant import Operation

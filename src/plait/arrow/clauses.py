@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from plait.arrow.check import check_known, lacking_column, prepare
 from plait.arrow.generated import Transformed
+from plait.definition.generated import generated_in
 from plait.errors import BadRecordError, OptionError, PredicateError, SchemaMismatchError
 from plait.expr import parse_value
 from plait.expr.bind import MergeSides, bind, condition, find_column
@@ -31,7 +32,6 @@ from plait.expr.tree import (
     Predicate,
     columns_read,
 )
-from plait.files.generated import generated_in
 from plait.files.keys import Indices
 from plait.model.clauses import Clauses, Delete, Insert, Matched, Update
 from plait.model.instant import Operation

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.arrow.constraints import constraint_error
+from plait.definition.generated import Generated
 from plait.errors import PredicateError
 from plait.expr.functions import compared
 from plait.expr.prune import Flags
-from plait.files.generated import Generated
 from plait.files.partition_values import values_of
 from plait.files.sample import sample_of
 from plait.model.partitioning import PartitionField, is_transform, parse_field

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from plait.expr.ddl import type_of
 from plait.expr.parser import CHANGE, parsed, refused
-from plait.model.column_path import column_path, path_parts
 from plait.model.steps import (
     AddCheck,
     AddColumn,
@@ -23,6 +22,8 @@ from plait.model.steps import (
     RequireColumn,
     Step,
     WidenColumn,
+    column_path,
+    path_parts,
 )
 
 if TYPE_CHECKING:

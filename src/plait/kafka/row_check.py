@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from plait.arrow.cast import demanding, missing_value
 from plait.arrow.constraints import Constraints
 from plait.arrow.generated import other_values
+from plait.definition.generated import Generated, generated_in
 from plait.errors import BadRecordError
 from plait.expr.prune import Flags
-from plait.files.generated import Generated, generated_in
 from plait.kafka.decode import Undecodable
 from plait.model.plan import TableSpec
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from plait.definition.sink_schema import SinkSchema
 from plait.errors import OptionError, StorageError
 from plait.kafka.client import Clients
 from plait.kafka.json_rows import json_objects, require_plain
 from plait.kafka.json_values import JsonDecoder
 from plait.kafka.library import ASKED_OF_CLIENTS, require_usable, translated
-from plait.model.sink_schema import SinkSchema
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer

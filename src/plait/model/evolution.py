@@ -16,7 +16,6 @@ from typing import TypeAlias, assert_never
 import pyarrow as pa
 
 from plait.errors import SchemaError
-from plait.model.column_path import column_path, path_parts
 from plait.model.numbering import numbered
 from plait.model.schema import (
     DECIMAL_DIGITS_MAX,
@@ -43,6 +42,8 @@ from plait.model.steps import (
     RenameColumn,
     RequireColumn,
     WidenColumn,
+    column_path,
+    path_parts,
 )
 from plait.model.value import from_text, is_kept, is_plain, plain_value, to_text
 

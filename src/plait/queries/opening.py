@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from plait.definition.create import Definition
+from plait.definition.replicas import require_elsewhere
 from plait.locks import default_lock, settle_lock
 from plait.locks.identity import require_identity
 from plait.model.consent import Consent
 from plait.ports import Ports
 from plait.storage import open_store
-from plait.txn.definition import Definition, create_table
+from plait.txn.definition import create_table
 from plait.txn.refusal import contract_differs
-from plait.txn.replicated import require_elsewhere
 from plait.txn.table_handle import TableHandle, make_handle, open_handle, require_slots
 
 

@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from plait.definition.generated import ungenerated
 from plait.expr import Predicate, Where, columns_read, parse_where
 from plait.expr.tree import all_of, conjuncts
 from plait.files.data_file import bucket_spans
-from plait.files.generated import ungenerated
 from plait.model.plan import LIVE, UNIQUE_TABLE, ChangeWindow
 from plait.model.schema import CHANGE_COLUMNS, names_of
 from plait.model.written import WRITTEN_COLUMN, WRITTEN_FIELD

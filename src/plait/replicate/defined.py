@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from plait.definition.table_def import TableDef
 from plait.model.consent import SINK
 from plait.replicate.address import sink_at
 from plait.replicate.replicas import Replicas
 from plait.replicate.sink import Sink
-from plait.state.definition import TableDef
 from plait.txn.table_handle import TableHandle
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from plait.definition.replicas import require_puts_in_order
+from plait.definition.table_def import TableDef
 from plait.engine import Staging
 from plait.errors import OptionError
 from plait.model.instant import Operation
@@ -17,8 +19,6 @@ from plait.replicate.relay import RelayedStaging
 from plait.replicate.sender import Sender
 from plait.replicate.sink import Sink
 from plait.replicate.staging import DualStaging
-from plait.state.definition import TableDef
-from plait.txn.replicated import require_puts_in_order
 from plait.txn.transaction import OptimisticTransaction
 from plait.write.replication import Relaying, ReplicatedStaging
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from plait.model.sink_schema import SinkSchema
+from plait.definition.sink_schema import SinkSchema
 
 __all__ = ["Sink", "SinkSchema", "SinkSession"]
 

@@ -7,11 +7,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
+from plait.definition.table_def import TableDef
 from plait.errors import OptionError
 from plait.model.decision import Decision
 from plait.model.instant import Action, Instant
 from plait.model.replicas import Attempt, SinkPosition
-from plait.state.definition import TableDef
 from plait.table import Table
 from plait.timeline.pending import load_pending
 from plait.timeline.replica_records import load_attempts, load_positions

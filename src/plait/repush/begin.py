@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from plait.definition.create import Definition, require_whole
+from plait.definition.replicas import require_no_replicas
+from plait.definition.table_def import TableDef
+from plait.definition.ttl import Ttl
 from plait.errors import OptionError, RepushOpenError, RepushRefusedError
 from plait.model.contract import Options
 from plait.model.decision import CommitResult, Draft
 from plait.model.instant import Action, Instant, Operation
 from plait.model.layout import TableLayout
-from plait.model.repush import OpenRepush, repush_directory
-from plait.model.repush_source import RepushSource
+from plait.model.repush import OpenRepush, RepushSource, repush_directory
 from plait.model.request import require_commit_id
 from plait.model.schema import names_of
-from plait.model.ttl import Ttl
 from plait.repush.follow import require_followable
 from plait.repush.source import FoundSource, WantedSource, located, require_identity
 from plait.services.maintenance.repushed import delete_repushed
-from plait.state.definition import TableDef
 from plait.state.state import TableState
-from plait.txn.definition import Definition, require_whole
 from plait.txn.matrix import SWAPS
 from plait.txn.refusal import find_commit
-from plait.txn.replicated import require_no_replicas
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 

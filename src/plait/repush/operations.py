@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from plait.definition.ttl import Ttl
 from plait.errors import OptionError
 from plait.model.decision import CommitResult
-from plait.model.repush_source import SourceAddress
+from plait.model.repush import SourceAddress
 from plait.model.schema import names_of
-from plait.model.ttl import Ttl
 from plait.repush.begin import ROWS_PER_TASK, NewLayout, cancel, with_order
 from plait.repush.run import RepushReport, repush
 from plait.repush.source import WantedSource

@@ -25,8 +25,7 @@ from plait.errors import (
 from plait.model.decision import Decision
 from plait.model.instant import Operation
 from plait.model.plan import StoreSpec
-from plait.model.repush import OpenRepush
-from plait.model.repush_source import TABLE
+from plait.model.repush import TABLE, OpenRepush
 from plait.repush.begin import NewLayout, begin, is_over, require_layout
 from plait.repush.follow import FollowRound, changing
 from plait.repush.load import Load

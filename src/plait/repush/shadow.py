@@ -12,6 +12,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from plait.definition.table_def import TableDef
 from plait.errors import (
     BadRecordError,
     RepushRefusedError,
@@ -27,7 +28,6 @@ from plait.model.plan import Snapshot
 from plait.model.repush import REPUSH_STREAM, OpenRepush
 from plait.model.stream import Position
 from plait.model.written import WRITTEN_OPTION
-from plait.state.definition import TableDef
 from plait.storage.nested import NestedStore
 from plait.stream.stream import Stream
 from plait.txn.definition import create_table

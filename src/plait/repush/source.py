@@ -20,14 +20,14 @@ from plait.model.consent import SOURCE, absolute_path
 from plait.model.layout import TableLayout
 from plait.model.partitioning import determines, parse_field
 from plait.model.plan import TableSpec
-from plait.model.repush import OpenRepush
-from plait.model.repush_source import (
+from plait.model.repush import (
     DELTA,
     ICEBERG,
     OWN,
     PARQUET,
     SAVEPOINT,
     TABLE,
+    OpenRepush,
     RepushSource,
     SourceAddress,
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
+from plait.definition.table_def import TableDef
 from plait.errors import (
     CommitError,
     ContractError,
@@ -17,14 +18,12 @@ from plait.model.changes import PATHS, Changes, WriteStats
 from plait.model.decision import SCOPE_TABLE, Decision, Draft, Scope
 from plait.model.instant import Action, Operation
 from plait.model.layout import TableLayout
-from plait.model.repush import OpenRepush
-from plait.model.repush_source import RepushSource
+from plait.model.repush import OpenRepush, RepushSource
 from plait.model.request import WriteRequest
 from plait.repush.begin import resumed, taken
 from plait.repush.follow import changing
 from plait.repush.shadow import Shadow
 from plait.services.maintenance.restore import visible_rows
-from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.txn.conflict import Intent
 from plait.txn.refusal import find_commit

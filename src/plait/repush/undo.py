@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from plait.definition.replicas import require_no_replicas
 from plait.errors import (
     InstantExpiredError,
     InstantNotFoundError,
@@ -16,8 +17,7 @@ from plait.model.decision import Draft
 from plait.model.instant import Operation
 from plait.model.layout import FormerLayout
 from plait.model.partitioning import parse_field, sources_of
-from plait.model.repush import OpenRepush
-from plait.model.repush_source import VERSION, SourceAddress
+from plait.model.repush import VERSION, OpenRepush, SourceAddress
 from plait.repush.begin import NewLayout, operation_of, resumed
 from plait.repush.follow import changing
 from plait.repush.run import RepushReport, repush
@@ -26,7 +26,6 @@ from plait.repush.swap import swap_draft, with_other_rows
 from plait.services.maintenance.restore import changes_between, visible_rows
 from plait.state.state import TableState
 from plait.txn.matrix import SWAPS
-from plait.txn.replicated import require_no_replicas
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from plait.definition.ttl import Ttl
 from plait.model.decision import CommitResult
 from plait.model.history import PendingEntry, ReaderEntry
 from plait.model.instant import Instant
-from plait.model.ttl import Ttl
 from plait.services.definition.alter import Altering
 from plait.services.definition.replicas import add_replica, remove_replica
 from plait.services.definition.upgrade import Upgrading

@@ -34,6 +34,8 @@ from plait.arrow.clauses import rows_spec
 from plait.arrow.merge_into import Merging
 from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Announcer
+from plait.definition.evolving import bringing, with_columns_of
+from plait.definition.replicas import require_no_replicas
 from plait.errors import OptionError, StorageError, TableError
 from plait.files.data_file import RUN, data_path
 from plait.files.data_file import Place as FilePlace
@@ -52,7 +54,6 @@ from plait.ports import Ports
 from plait.spark.frame import arrow_schema, check_frame
 from plait.spark.options import SourceOptions
 from plait.spark.task import TaskSetting
-from plait.state.evolving import bringing, with_columns_of
 from plait.storage import open_store
 from plait.storage.port import Store
 from plait.table import Table
@@ -60,7 +61,6 @@ from plait.timeline import paths
 from plait.timeline.pending import PendingInstant
 from plait.txn.heartbeat import Watch
 from plait.txn.recovery import abandon
-from plait.txn.replicated import require_no_replicas
 from plait.txn.table_handle import make_handle
 from plait.txn.transaction import pending_record, request_instant
 from plait.write.group_commit import RUN_HOME, Gathered, decide

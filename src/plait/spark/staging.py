@@ -15,7 +15,7 @@ from plait.arrow.check import prepare_removals
 from plait.arrow.clauses import check_again, rows_spec
 from plait.arrow.existing import Existing, Matching
 from plait.arrow.merge_into import Merging
-from plait.arrow.restage import require_restageable
+from plait.arrow.restage import require_restageable, settled
 from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Task
 from plait.errors import (
@@ -31,7 +31,6 @@ from plait.model.instant import Operation
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.replicas import TaskLedger
 from plait.model.request import WritePlan
-from plait.model.settling import settled
 from plait.read.scan import Scan
 from plait.spark.columns import in_columns_of
 from plait.spark.exchange import Exchange, goes_through_files

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from plait.definition.features import closed, refuse_unknown, unknown_of, usable
+from plait.definition.table_def import TableDef
 from plait.errors import FeatureError
-from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.timeline import paths
-from plait.timeline.features import closed, refuse_unknown, unknown_of, usable
 
 
 def require_writable(state: TableState) -> None:

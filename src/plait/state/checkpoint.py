@@ -16,6 +16,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from plait.definition.features import ARCHIVE, RESTORES, divided, unknown_of
+from plait.definition.table_def import TableDef
 from plait.errors import CorruptMetadataError, FormatError, StorageError
 from plait.files.bounds import Kinds, plain_kinds, with_bounds
 from plait.model.bounded_json import NODES_MAX, load_document
@@ -26,7 +28,6 @@ from plait.model.stream import Position
 from plait.ports import Ports
 from plait.state.admission import features_in_use, require_writable
 from plait.state.decided_sums import tail_places
-from plait.state.definition import TableDef
 from plait.state.events import TABLES, Events, gathered
 from plait.state.fold import compact, fold
 from plait.state.lineage import Archived, Horizons, Late, Lineage, Reservation
@@ -39,7 +40,6 @@ from plait.state.trust import Trust
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.codec import parse_reserved, reserved_to_dict
-from plait.timeline.features import ARCHIVE, RESTORES, divided, unknown_of
 from plait.timeline.log import Timeline
 
 _log = logging.getLogger(__name__)

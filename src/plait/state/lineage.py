@@ -17,13 +17,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from plait.definition.features import ARCHIVE, RESTORES
 from plait.errors import CorruptMetadataError
 from plait.model.bucket import Partition
 from plait.model.decision import ArchiveFile, Cleaned, Decision, Reserved, Savepoint
 from plait.model.stream import Position
 from plait.state.fold import Shown
 from plait.timeline.codec import parse_archive
-from plait.timeline.features import ARCHIVE, RESTORES
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from plait.definition.table_def import TableDef, laid_out_with
 from plait.errors import (
     CorruptMetadataError,
     InstantExpiredError,
@@ -24,7 +25,6 @@ from plait.model.plan import LIVE, Snapshot
 from plait.model.stream import Position
 from plait.model.sums import Sums
 from plait.read.wanted import Wants
-from plait.state.definition import TableDef, laid_out_with
 from plait.state.events import COMMITS, Events, LiveEntry, gathered, with_first_versions
 from plait.state.fold import Folded, compact, fold
 from plait.state.lineage import (

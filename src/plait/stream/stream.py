@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from plait.definition.replicas import require_no_replicas
 from plait.errors import OptionError, StreamError
 from plait.model.decision import CommitResult, Span, Token
 from plait.model.stream import Audit, Position
@@ -13,7 +14,6 @@ from plait.stream.coordinator import Coordinator
 from plait.stream.messages import offsets_text, position_offsets
 from plait.stream.participant import Participant
 from plait.stream.transport import Endpoint
-from plait.txn.replicated import require_no_replicas
 from plait.txn.table_handle import TableHandle
 from plait.write.request import write_request
 from plait.write.writer import Writer

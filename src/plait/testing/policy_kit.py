@@ -16,10 +16,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import ClassVar, Self
 
+from plait.definition.policy import ALLOWED, Verdict, require_policy
 from plait.model.bucket import Partition
 from plait.model.contract import APART, KEYS, SAME, UNKNOWN, Meeting, Rule
-from plait.txn.matrix import KINDS, Kind, Verdict
-from plait.txn.policy import ALLOWED, require_policy
+from plait.txn.matrix import KINDS, Kind
 
 _OPERATIONS = tuple(operation.value for operation, kind in KINDS.items() if kind is Kind.ROWS)
 _OUTSIDE = ("open", "os.", "socket.", "subprocess.", "ctypes.", "shutil.", "tempfile.")

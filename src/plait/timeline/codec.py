@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from plait.definition.features import features_of, refuse_other_shape, require_readable
 from plait.errors import CommitError, CorruptMetadataError, FormatError, OptionError
 from plait.model.bounded_json import NODES_MAX, count_nodes
 from plait.model.bucket import Partition
@@ -35,7 +36,6 @@ from plait.model.sums import Sums
 from plait.storage.port import check_path
 from plait.timeline import paths
 from plait.timeline.columns import from_json, other_columns, strange_columns, to_json
-from plait.timeline.features import features_of, refuse_other_shape, require_readable
 
 SLOT_BYTES_MAX = 64 << 20
 _INT_MAX, _ID_MAX = 1 << 63, 1 << 31

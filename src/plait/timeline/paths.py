@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from plait.definition.table_def import is_index
 from plait.errors import FormatError
 from plait.model.changes import SECTIONS
 from plait.model.instant import Instant
@@ -33,7 +34,6 @@ _LATER = 10
 _ATTEMPT = r"[A-Za-z0-9._-]{1,200}"
 _RECORD = re.compile(rf"([^.]+)\.(requested|inflight(\.{_ATTEMPT})?)", re.ASCII)
 _ARCHIVE = re.compile(r"(\d{20})-(\d{20})-([^.]+)\.parquet", re.ASCII)
-_INDEX = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _INDEX_FILE = re.compile(r"(\d{20})(\.json|-[0-9a-f]{16}-\d{6}\.run)", re.ASCII)
 _LEASE = re.compile(r"\d{20}-[0-9a-f]{16}", re.ASCII)
 _MANIFEST = re.compile(rf"{_ATTEMPT}-({'|'.join(SECTIONS)})\.parquet", re.ASCII)
@@ -175,11 +175,6 @@ def is_position(path: str) -> bool:
     """Tell whether this is the name of a sink's position."""
     directory, _, name = path.rpartition("/")
     return directory == POSITIONS and is_sink_name(name)
-
-
-def is_index(name: str) -> bool:
-    """Tell whether this can be the name of a record index."""
-    return _INDEX.fullmatch(name) is not None
 
 
 def index(name: str) -> str:

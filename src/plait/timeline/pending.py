@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from plait.definition.features import KNOWN
 from plait.errors import CorruptMetadataError
 from plait.model.bucket import Partition
 from plait.model.instant import Instant, Operation, State
 from plait.model.seal import Proof, open_record, seal_record
 from plait.storage.port import FileInfo, Store
 from plait.timeline import paths
-from plait.timeline.features import KNOWN
 
 _BYTES_MAX = 16 << 20
 _TIMEOUT_S_MAX = 1e9

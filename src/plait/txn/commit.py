@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from plait.definition.evolving import definition_with
+from plait.definition.policy import Verdict
 from plait.errors import (
     CommitError,
     CommitOutcomeUnknownError,
@@ -28,12 +30,11 @@ from plait.model.plan import Snapshot
 from plait.model.replicas import SinkLedger
 from plait.model.request import WriteRequest
 from plait.read.wanted import Wants
-from plait.state.evolving import definition_with
 from plait.state.state import TableState
 from plait.txn.carry import Carrier
 from plait.txn.conflict import Conflict, Intent, lays_out, touched_buckets
 from plait.txn.conflict_checker import ConflictChecker
-from plait.txn.matrix import SERVICES, Verdict, action_of
+from plait.txn.matrix import SERVICES, action_of
 from plait.txn.publish import Lost, Won, free_time, publish
 from plait.txn.refusal import Refused, conflict_error, retries_exhausted
 from plait.txn.reservation import CommitQueue, ReservationQueue, publish_reservation

@@ -13,6 +13,15 @@ from typing import TypedDict, Unpack
 
 import pyarrow as pa
 
+from plait.definition.policy import (
+    FILE_GROUP,
+    KEY,
+    MERGE,
+    POLICIES,
+    Verdict,
+    judge_meeting,
+    strictest,
+)
 from plait.expr import from_json, may_match
 from plait.files.partition_values import decided_in, known_of
 from plait.model.bucket import BucketId, Partition, partition_parse, partition_path
@@ -33,23 +42,7 @@ from plait.model.decision import (
 from plait.model.instant import Operation
 from plait.model.plan import COW, TableSpec
 from plait.txn.keys import UNKNOWN, KeyOverlap
-from plait.txn.matrix import (
-    ARRIVING,
-    DATA,
-    FILE_GROUP,
-    KEY,
-    MATRIX,
-    MERGE,
-    POLICIES,
-    SERVICES,
-    SWAPS,
-    Cell,
-    Kind,
-    Meets,
-    Verdict,
-    kind_of,
-)
-from plait.txn.policy import judge_meeting, strictest
+from plait.txn.matrix import ARRIVING, DATA, MATRIX, SERVICES, SWAPS, Cell, Kind, Meets, kind_of
 
 Compare = Callable[[BucketId], KeyOverlap]
 """Compares the keys of ours and theirs in a bucket; asked only where the verdict hangs on it."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from plait.definition.evolving import schemas_with
+from plait.definition.policy import Verdict, require_policy
+from plait.definition.table_def import TableDef
 from plait.errors import (
     CorruptMetadataError,
     InstantExpiredError,
@@ -21,14 +24,11 @@ from plait.model.decision import Decision, ReadSet, Scope
 from plait.model.instant import Instant, Operation
 from plait.model.request import WriteRequest
 from plait.read.condition import Condition
-from plait.state.definition import TableDef
-from plait.state.evolving import schemas_with
 from plait.state.state import TableState
 from plait.timeline import paths
 from plait.txn.conflict import OTHER_LAYOUT, Conflict, Intent, decide, lays_out
 from plait.txn.keys import APART, UNKNOWN, Arrivals, KeyOverlap, Keys
-from plait.txn.matrix import DATA, DATA_KINDS, HARMLESS, SERVICES, Verdict, kind_of
-from plait.txn.policy import require_policy
+from plait.txn.matrix import DATA, DATA_KINDS, HARMLESS, SERVICES, kind_of
 from plait.txn.refusal import AlreadyCommitted, ContractChanged, Ended, Refused
 from plait.txn.table_handle import TableHandle
 from plait.txn.tokens import find_applied, sealed

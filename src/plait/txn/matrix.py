@@ -11,25 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from plait.definition.policy import FILE_GROUP, KEY, MERGE, POLICIES, Verdict
 from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, Scope
 from plait.model.instant import Action, Operation
 from plait.model.plan import COW, TableSpec
-
-
-class Verdict(enum.StrEnum):
-    """What a decision in the window means for us, from harmless to hopeless."""
-
-    COMPATIBLE = "compatible"
-    CARRY = "carry"
-    """What we hid, or rewrote, is carried over by the places of rows; nothing is done again."""
-    REBASE = "rebase"
-    """Our buckets that meet theirs are done again on the new head, without asking."""
-    RESTAGE = "restage"
-    """All that we staged is staged again under the layout that they gave the table."""
-    RETRY = "retry"
-    """They were first; the operation runs again if the caller allowed it."""
-    INCOMPATIBLE = "incompatible"
-
 
 HARMLESS: Final = (Verdict.COMPATIBLE, Verdict.CARRY, Verdict.REBASE, Verdict.RESTAGE)
 """Verdicts on decisions before the version that our files rest on: no update is lost."""
@@ -106,9 +91,6 @@ NO_RIVALS: Final = (*SERVICES, Operation.ARCHIVE, *SWAPS)
 DATA_KINDS: Final = (Kind.ROWS, Kind.PLACE)
 WRITERS: Final = (*DATA_KINDS, Kind.REWRITE, Kind.EXPIRE)
 """Kinds that stage files, and so have a side of their own in the matrix."""
-
-FILE_GROUP, KEY, MERGE = "file_group", "key", "merge"
-POLICIES: Final = (FILE_GROUP, KEY, MERGE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from plait.definition.features import features_of
+from plait.definition.table_def import TableDef
 from plait.errors import (
     CommitOutcomeUnknownError,
     CorruptMetadataError,
@@ -23,10 +25,8 @@ from plait.model.instant import after, time_ms, time_text
 from plait.model.seal import sealed_checksum
 from plait.state.admission import features_in_use, require_usable, require_writable
 from plait.state.decided_sums import decided_sums
-from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.timeline import codec, paths
-from plait.timeline.features import features_of
 from plait.txn.table_handle import TableHandle
 
 _log = logging.getLogger(__name__)

@@ -5,6 +5,7 @@ What a restore undid is never reported as applied, nor applied again unasked (IN
 
 from __future__ import annotations
 
+from plait.definition.policy import Verdict
 from plait.errors import (
     CommitError,
     CommitRetriesExhaustedError,
@@ -23,7 +24,6 @@ from plait.model.instant import Instant
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.txn.conflict import Conflict
-from plait.txn.matrix import Verdict
 
 
 def contains(state: TableState, version: int) -> bool:

@@ -18,10 +18,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from plait.definition.features import ROW_MAPS
+from plait.definition.policy import require_policy
+from plait.definition.table_def import TableDef
 from plait.errors import (
     CommitOutcomeUnknownError,
     ContractError,
     CorruptMetadataError,
+    RetryableConflictError,
     RolledBackError,
     SingleWriterError,
     StorageError,
@@ -42,15 +46,13 @@ from plait.state.admission import require_usable, require_writable
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import paths
-from plait.timeline.features import ROW_MAPS
 from plait.timeline.pending import PendingInstant, load_pending, write_inflight, write_requested
 from plait.txn.carry import Carrier, FollowRows, MaskFiles
 from plait.txn.commit import Commit, Manifests, Redo, Restage
 from plait.txn.conflict_checker import ConflictChecker
 from plait.txn.heartbeat import Heartbeat
 from plait.txn.liveness import is_alive, process_mark, silence_ms
-from plait.txn.matrix import NO_RIVALS, REWRITES
-from plait.txn.policy import require_policy
+from plait.txn.matrix import DATA, NO_RIVALS, REWRITES
 from plait.txn.recovery import maintain
 from plait.txn.refusal import (
     AlreadyCommitted,
@@ -61,7 +63,6 @@ from plait.txn.refusal import (
     contract_changed,
     rolled_back,
 )
-from plait.txn.replicated import require_held
 from plait.txn.rollback import (
     delete_files_of,
     delete_staged,
@@ -608,3 +609,24 @@ class OptimisticTransaction:
         except StorageError:
             _log.warning("instant %s is left for recovery", self.instant, exc_info=True)
         return rolled_back(self.instant, version, reason)
+
+
+def require_held(
+    table: TableDef, request: WriteRequest, status: WriteStatus, ledger: SinkLedger | None
+) -> SinkLedger | None:
+    """Return the ledger, unless a sink of the table lacks rows that a commit writes.
+
+    Its writer began before the sink was added, or cannot send rows.
+
+    Raises:
+        Refused: write the same rows again.
+    """
+    if not table.replicas or request.operation not in DATA or status.changes.nothing:
+        return ledger
+    held = () if ledger is None else ledger.sinks
+    lacking = ", ".join(sorted(set(table.replicas).difference(held)))
+    if lacking:
+        message = f"sinks were added to the table that did not get these rows first: {lacking}"
+        hint = "write the same rows again: the next writer sends them there"
+        raise Refused(RetryableConflictError(message, hint=hint, sinks=lacking))
+    return ledger

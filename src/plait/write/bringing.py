@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from plait.definition.evolving import bringing, brought, with_columns_of
+from plait.definition.table_def import TableDef
 from plait.engine import Engine, Opening
 from plait.errors import OptionError, SchemaMismatchError
 from plait.model.request import WriteRequest
-from plait.state.definition import TableDef
-from plait.state.evolving import bringing, brought, with_columns_of
 
 
 def bring(

@@ -18,6 +18,8 @@ from plait.arrow.check import input_schema
 from plait.arrow.engine import sum_rows
 from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Task
+from plait.definition.evolving import with_columns_of
+from plait.definition.replicas import require_no_replicas
 from plait.errors import RetryableConflictError
 from plait.files.data_file import REMOVALS, parse_path, reading
 from plait.files.reader import staged_batches
@@ -28,9 +30,7 @@ from plait.model.instant import Instant, Operation
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.request import WritePlan, WriteRequest
 from plait.model.schema import Schema
-from plait.state.evolving import with_columns_of
 from plait.storage.port import Store
-from plait.txn.replicated import require_no_replicas
 from plait.txn.table_handle import TableHandle
 from plait.write.combine import announced_places, combine_tasks, files_of, places_of, with_garbage
 from plait.write.writer import Writer

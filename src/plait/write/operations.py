@@ -12,12 +12,12 @@ import pyarrow as pa
 from plait.arrow.check import prepare
 from plait.arrow.clauses import rows_spec
 from plait.arrow.merge_into import Merging
+from plait.definition.evolving import bringing, with_columns_of
 from plait.model.clauses import Clauses, Insert, Matched
 from plait.model.decision import CommitResult
 from plait.model.plan import TableSpec
 from plait.model.request import WriteRequest
 from plait.read.scan import Pinned, Scan
-from plait.state.evolving import bringing, with_columns_of
 from plait.txn.table_handle import TableHandle
 from plait.write.request import (
     WriteOptions,

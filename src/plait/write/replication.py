@@ -6,6 +6,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
+from plait.definition.table_def import TableDef
 from plait.engine import Staging
 from plait.errors import OptionError
 from plait.model.changes import WriteStatus
@@ -13,7 +14,6 @@ from plait.model.decision import CommitResult
 from plait.model.plan import Snapshot
 from plait.model.replicas import SinkLedger, TaskLedger
 from plait.model.request import WritePlan, WriteRequest
-from plait.state.definition import TableDef
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
 

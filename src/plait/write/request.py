@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from plait.arrow.clauses import parsed, partial
 from plait.arrow.merge_into import Merging
+from plait.definition.evolving import with_columns_of
+from plait.definition.table_def import TableDef
 from plait.errors import (
     BadRecordError,
     OptionError,
@@ -23,7 +25,6 @@ from plait.files.partition_values import partitions_in
 from plait.model.bucket import Partition, partition_parse
 from plait.model.changes import WriteStatus
 from plait.model.clauses import Clauses, Update
-from plait.model.column_path import path_parts
 from plait.model.decision import (
     SCOPE_APPEND,
     SCOPE_BUCKETS,
@@ -37,9 +38,8 @@ from plait.model.instant import Instant, Operation
 from plait.model.plan import StoreSpec, TableSpec
 from plait.model.request import WritePlan, WriteRequest
 from plait.model.schema import Schema, ids_by_path, ids_in, names_of
+from plait.model.steps import path_parts
 from plait.read.scan import Pinned, Scan
-from plait.state.definition import TableDef
-from plait.state.evolving import with_columns_of
 from plait.txn.table_handle import TableHandle
 
 

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from plait.arrow.engine import ArrowEngine
+from plait.definition.table_def import TableDef
 from plait.engine import Restaging, Staging, engine_for, may_have_written, read_by
 from plait.errors import CommitError, InvariantError, TransactionClosedError
 from plait.expr import Where
@@ -21,7 +22,6 @@ from plait.model.plan import Snapshot
 from plait.model.replicas import SinkLedger
 from plait.model.request import WriteRequest
 from plait.read.scan import Scan
-from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.txn.commit import Restaged
 from plait.txn.read_pin import ReadPin, release_with

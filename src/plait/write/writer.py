@@ -9,6 +9,7 @@ from typing import Self
 
 from plait.arrow.check import require_removals
 from plait.arrow.engine import ArrowEngine
+from plait.definition.table_def import TableDef
 from plait.engine import (
     Engine,
     Removing,
@@ -29,7 +30,6 @@ from plait.model.instant import Instant, Operation
 from plait.model.plan import Snapshot
 from plait.model.request import WriteRequest
 from plait.read.wanted import Wants, everything, wanted_in, wanted_where
-from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.txn.commit import Restaged
 from plait.txn.table_handle import TableHandle

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from plait import Table
-from plait.model.repush_source import SourceAddress
+from plait.model.repush import SourceAddress
 from plait.ports import NullObserver
 from plait.repush.begin import NewLayout, begin
 from plait.repush.run import PROGRESS

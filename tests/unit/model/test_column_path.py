@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plait import SchemaError, Table
-from plait.model.column_path import column_path, path_parts
+from plait.model.steps import column_path, path_parts
 from tests.support.memory import forget
 
 URI = "memory://column-paths"

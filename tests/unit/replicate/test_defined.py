@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 from plait import OptionError, Table, UnsupportedFeatureError
+from plait.definition import features
 from plait.errors import ReplicationError, RetryableConflictError
 from plait.replicate import Replicas, TableSink, repair, status
 from plait.replicate.address import parse_sink
 from plait.storage import open_store
 from plait.testing import sim_ports
-from plait.timeline import features
 from plait.timeline.replica_records import load_attempts
 from plait.txn.table_handle import open_handle
 from tests.support.memory import forget

@@ -14,7 +14,7 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 
 from plait import OptionError, RepushRefusedError, SchemaMismatchError, Table
 from plait.model.consent import NOTHING, given
-from plait.model.repush_source import SourceAddress
+from plait.model.repush import SourceAddress
 from plait.repush.begin import NewLayout, begin
 from plait.repush.iceberg import iceberg_source
 from plait.repush.load import Load

@@ -19,7 +19,7 @@ from plait import (
     SchemaMismatchError,
     Table,
 )
-from plait.model.repush_source import SourceAddress
+from plait.model.repush import SourceAddress
 from plait.repush.begin import NewLayout, begin
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from plait.definition import features
 from plait.errors import (
     CommitOutcomeUnknownError,
     CorruptMetadataError,
@@ -24,7 +25,7 @@ from plait.state.checkpoint import list_checkpoints, load_checkpoint
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import CountingStore, Fault, FaultStore, SimClock, SimulatedCrashError
-from plait.timeline import codec, features, paths
+from plait.timeline import codec, paths
 from plait.timeline.archive import load_archive
 from plait.timeline.pending import load_pending
 from plait.txn.recovery import roll_back_failed

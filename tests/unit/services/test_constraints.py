@@ -290,7 +290,7 @@ def test_names_in_a_check_are_replaced_and_nothing_else_is() -> None:
 
 
 def test_more_constraints_than_readers_take_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plait.state.constraints.CHECKS_MAX", 2)
+    monkeypatch.setattr("plait.definition.constraints.CHECKS_MAX", 2)
     table = make()
     table.alter().add_check("second", "id > 0").commit()
     with pytest.raises(SchemaError, match="combine"):

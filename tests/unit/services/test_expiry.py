@@ -9,13 +9,14 @@ import pyarrow as pa
 import pytest
 
 from plait import Table, Ttl
+from plait.definition.create import Definition
 from plait.errors import (
     ClockUnavailableError,
     OptionError,
     SchemaMismatchError,
 )
 from plait.testing import SimClock, sim_ports
-from plait.txn.definition import Definition, change_table, create_table
+from plait.txn.definition import change_table, create_table
 from tests.support.expiry import (
     KINDS,
     NAMES,

@@ -13,7 +13,7 @@ from plait import (
     ConstraintError,
     SchemaError,
 )
-from plait.timeline.features import GENERATED
+from plait.definition.features import GENERATED
 from tests.support.forge import decision_at
 from tests.support.generated import again, content, make, require_generated, rows, wrong
 from tests.support.protocol import beside

@@ -18,6 +18,8 @@ from plait import (
     Table,
     UndoneError,
 )
+from plait.definition import features
+from plait.definition.create import Definition
 from plait.model.contract import Contract
 from plait.storage.memory import MemoryStore
 from plait.testing import (
@@ -28,8 +30,8 @@ from plait.testing import (
     open_wrapped,
     sim_ports,
 )
-from plait.timeline import features, paths
-from plait.txn.definition import Definition, create_table
+from plait.timeline import paths
+from plait.txn.definition import create_table
 from plait.txn.recovery import roll_back_failed
 from plait.txn.table_handle import open_handle
 

@@ -9,13 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from plait import Insert, OptionError, SchemaMismatchError, Table, Ttl, Update
+from plait.definition.create import Definition
 from plait.errors import InvariantError
 from plait.model.instant import Operation
 from plait.model.request import WriteRequest
 from plait.model.written import WRITTEN_COLUMN
 from plait.services.maintenance import expired
 from plait.testing import SimClock, sim_ports
-from plait.txn.definition import Definition, create_table
+from plait.txn.definition import create_table
 from plait.write.writer import Writer
 from tests.support.expiry import KINDS, NAMES
 from tests.support.protocol import beside, client, memory

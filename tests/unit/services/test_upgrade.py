@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from plait import FeatureError, OptionError, Table
+from plait.definition.features import FEATURES, KNOWN, VERSIONS, closed, usable
 from plait.model.seal import seal_record
 from plait.state.admission import usable_features
 from plait.state.checkpoint import load_newest
 from plait.timeline import paths
-from plait.timeline.features import FEATURES, KNOWN, VERSIONS, closed, usable
 from tests.support.forge import rewrite
 from tests.support.memory import forget
 

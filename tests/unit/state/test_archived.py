@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from plait.definition.features import ARCHIVE
 from plait.errors import CorruptMetadataError
 from plait.model.decision import ArchiveFile, Decision
 from plait.model.instant import Instant
 from plait.state.lineage import Archived
 from plait.timeline import paths
-from plait.timeline.features import ARCHIVE
 from tests.support.forge import decision_at
 from tests.support.protocol import create, memory
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from plait import CorruptMetadataError, Table
+from plait.definition.table_def import TableDef, laid_out_with
 from plait.model.changes import Changes
 from plait.model.decision import Decision
 from plait.state import part_file, selected
-from plait.state.definition import TableDef, laid_out_with
 from tests.support.forge import forge
 from tests.support.memory import forget
 

@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 
 from plait import CoordinatorFencedError, OffsetGapError, StreamError, Table, TransactionClosedError
+from plait.definition.create import Definition
 from plait.model.contract import Contract
 from plait.services.verify.foreign import list_foreign, remove_foreign
 from plait.stream.coordinator import Coordinator
 from plait.stream.participant import Participant
 from plait.testing.ports import ManualBackground, SimClock, sim_ports
-from plait.txn.definition import Definition, create_table
+from plait.txn.definition import create_table
 from tests.support.later import Later
 from tests.support.memory import forget
 from tests.support.protocol import client, memory

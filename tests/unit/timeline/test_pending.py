@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from plait.definition.features import KNOWN
 from plait.model.instant import Instant, Operation, State
 from plait.storage.memory import MemoryStore
 from plait.testing import SimClock
 from plait.timeline import paths
-from plait.timeline.features import KNOWN
 from plait.timeline.pending import PendingInstant, load_pending, write_inflight, write_requested
 from tests.support.protocol import memory
 

@@ -10,7 +10,7 @@ import pytest
 
 from plait import OptionError, Table
 from plait.cli.main import ROOT
-from plait.model.changeable import CHANGES, NEVER, QUIET
+from plait.definition.changeable import CHANGES, NEVER, QUIET
 from plait.model.contract import PARTS
 
 PAGE = Path(__file__).parents[3] / "docs/how-to/repush.md"

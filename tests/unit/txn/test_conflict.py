@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from plait.definition.policy import POLICIES, Verdict
 from plait.errors import IncompatibleConflictError, RetryableConflictError
 from plait.expr import parse_where, to_json
 from plait.model.bucket import BucketId, BucketSpec, partition_text
@@ -27,17 +28,7 @@ from plait.model.plan import TableSpec
 from plait.model.schema import Schema
 from plait.txn.conflict import Compare, Intent, decide
 from plait.txn.keys import KeyOverlap
-from plait.txn.matrix import (
-    DATA,
-    HARMLESS,
-    KINDS,
-    MATRIX,
-    POLICIES,
-    REWRITES,
-    WRITERS,
-    Kind,
-    Verdict,
-)
+from plait.txn.matrix import DATA, HARMLESS, KINDS, MATRIX, REWRITES, WRITERS, Kind
 from plait.txn.refusal import conflict_error
 
 A0: BucketId = (("a",), 0)

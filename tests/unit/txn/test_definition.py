@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from plait.definition.create import Definition, arrow_schema
 from plait.errors import OptionError, SchemaError
-from plait.txn.definition import Definition, arrow_schema
 
 FLOAT = pa.schema([("id", pa.int64()), ("price", pa.float64())])
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from plait import Table, UnsupportedFeatureError
+from plait.definition.features import KNOWN, WRITERS_ONLY, definition_features, divided
 from plait.state.admission import require_writable
 from plait.state.checkpoint import load_checkpoint, write_checkpoint
 from plait.storage.port import Store
 from plait.timeline import paths
-from plait.timeline.features import KNOWN, WRITERS_ONLY, definition_features, divided
 from tests.support.forge import reseal_checkpoint, rewrite
 from tests.support.memory import forget
 

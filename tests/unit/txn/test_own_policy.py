@@ -19,11 +19,12 @@ from plait import (
     Table,
     UnsupportedFeatureError,
 )
+from plait.definition import policy as registry
+from plait.definition.policy import Verdict
 from plait.model.contract import KEYS, Rule
 from plait.model.instant import Operation
 from plait.testing import PolicyKit
-from plait.txn import policy as registry
-from plait.txn.matrix import KINDS, Kind, Verdict
+from plait.txn.matrix import KINDS, Kind
 
 SOURCE = '''
 def by_hour(meeting):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from plait.definition.create import Definition
 from plait.errors import (
     CapabilityMissingError,
     CommitOutcomeUnknownError,
@@ -23,7 +24,7 @@ from plait.testing import Fault, FaultStore, SeqIds, SimClock, SimulatedCrashErr
 from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
-from plait.txn.definition import Definition, create_table, set_properties
+from plait.txn.definition import create_table, set_properties
 from plait.txn.recovery import roll_back_failed
 from plait.txn.rollback import publish_rollback
 from tests.support.protocol import (

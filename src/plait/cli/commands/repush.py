@@ -13,9 +13,9 @@ from plait.cli.command import command, dry_run_option, pairs_option, yes_option
 from plait.cli.opening import open_table
 from plait.cli.schema_text import layout_text
 from plait.cli.view import Facts, duration, number, size
+from plait.definition.ttl import Ttl
 from plait.model.plan import COW, MOR
-from plait.model.repush_source import RepushSource, SourceAddress
-from plait.model.ttl import Ttl
+from plait.model.repush import RepushSource, SourceAddress
 from plait.repush import NewLayout, RepushReport
 from plait.repush.begin import ROWS_PER_TASK, is_over, require_layout, resumed, with_order
 from plait.repush.run import PROGRESS

@@ -9,6 +9,7 @@ from plait.cli.application import Application
 from plait.cli.exits import CheckFailedError, NotKnownError
 from plait.cli.schema_text import schema_text
 from plait.cli.view import Facts, Grid, duration, number, time_short
+from plait.definition.create import Definition
 from plait.errors import OptionError, TableNotFoundError
 from plait.kafka.client import Clients
 from plait.kafka.inference import infer_schema
@@ -19,7 +20,6 @@ from plait.kafka.status import UNDONE, sinks_of, status_of
 from plait.kafka.task import check_sink
 from plait.model.history import PendingEntry
 from plait.table import Table
-from plait.txn.definition import Definition
 
 INFER = "infer"
 

@@ -9,13 +9,16 @@ from typing import Final
 
 import pyarrow as pa
 
+from plait.definition.evolving import altered
+from plait.definition.replicas import require_no_replicas
+from plait.definition.sink_schema import SinkSchema
+from plait.definition.table_def import TableDef
 from plait.errors import SchemaError
 from plait.expr.alter import parse_steps
 from plait.expr.ddl import parse_ddl
 from plait.model.decision import CommitResult, Draft
 from plait.model.instant import Action, Operation
 from plait.model.schema import Schema
-from plait.model.sink_schema import SinkSchema
 from plait.model.steps import (
     AddCheck,
     AddColumn,
@@ -32,11 +35,8 @@ from plait.model.steps import (
     WidenColumn,
 )
 from plait.services.definition.validate import Validation
-from plait.state.definition import TableDef
-from plait.state.evolving import altered
 from plait.state.state import TableState
 from plait.txn.read_pin import pinned
-from plait.txn.replicated import require_no_replicas
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from plait.definition.table_def import TableDef
 from plait.errors import ContractError, OptionError
 from plait.locks import arbiter_of, open_lock, settle_lock
 from plait.model.decision import CommitResult
-from plait.state.definition import TableDef
 from plait.txn.definition import change_table
 from plait.txn.recovery import list_pending
 from plait.txn.table_handle import TableHandle

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from plait.definition.replicas import require_elsewhere, with_replicas
+from plait.definition.table_def import TableDef
 from plait.errors import OptionError
 from plait.model.decision import CommitResult
-from plait.state.definition import TableDef
 from plait.txn.definition import change_table
-from plait.txn.replicated import require_elsewhere, with_replicas
 from plait.txn.table_handle import TableHandle
 from plait.write.replication import parse_replicas
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from plait.definition import features as known
+from plait.definition.features import KNOWN, VERSIONS, WRITER_FEATURES, closed
+from plait.definition.table_def import TableDef
 from plait.errors import FeatureError, OptionError
 from plait.model.contract import Options
 from plait.model.decision import CommitResult, Draft
@@ -15,10 +18,7 @@ from plait.model.partitioning import is_plain_name
 from plait.model.plan import UNIQUE_TABLE
 from plait.model.written import WRITTEN_OPTION
 from plait.state.admission import features_in_use, usable_features
-from plait.state.definition import TableDef
 from plait.state.state import TableState
-from plait.timeline import features as known
-from plait.timeline.features import KNOWN, VERSIONS, WRITER_FEATURES, closed
 from plait.txn.recovery import list_pending
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client

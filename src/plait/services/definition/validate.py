@@ -9,16 +9,16 @@ import pyarrow as pa
 
 from plait.arrow.constraints import constraint_error, not_computed
 from plait.arrow.generated import different, rule_of
+from plait.definition.generated import Generated, generated_in
+from plait.definition.table_def import TableDef
 from plait.errors import CorruptMetadataError, SchemaError
 from plait.expr.checks import checked_columns, violation
-from plait.files.generated import Generated, generated_in
 from plait.files.sample import sample_of
 from plait.model.evolution import kinds_of
 from plait.model.plan import Snapshot
 from plait.model.schema import Check, Schema, id_of, ids_in
 from plait.model.steps import AddCheck, GenerateColumn, RequireColumn, Step, WidenColumn
 from plait.read.scan import Scan
-from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.txn.table_handle import TableHandle

@@ -6,11 +6,11 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Final
 
+from plait.definition.table_def import TableDef
 from plait.errors import CorruptMetadataError, OptionError, PlanStaleError
 from plait.model.decision import CommitResult
 from plait.services.index.build import IndexReport, build_index, fold_index, require_index
 from plait.services.index.verify import IndexVerified, verify_index
-from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.timeline import paths
 from plait.txn.definition import change_table

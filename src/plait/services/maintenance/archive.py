@@ -19,6 +19,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from plait.definition.features import ARCHIVE
 from plait.errors import CorruptMetadataError, StorageError, TableError, TableNotFoundError
 from plait.model.changes import PATHS, Changes
 from plait.model.decision import ArchiveFile, Decision, Draft
@@ -29,7 +30,6 @@ from plait.state.checkpoint import list_checkpoints, load_checkpoint
 from plait.state.state import TableState
 from plait.timeline import paths
 from plait.timeline.archive import BYTES_MAX, load_archive, write_archive
-from plait.timeline.features import ARCHIVE
 from plait.txn.heartbeat import Heartbeat
 from plait.txn.refusal import rolled_back
 from plait.txn.rollback import find_outcome

@@ -14,20 +14,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.arrow.existing import Existing, Matches
+from plait.definition.create import fitting_ttl
+from plait.definition.ttl import PARTITION, Ttl
 from plait.expr.tree import Column, Compare, Literal
 from plait.files.bounds import WRITTEN_KINDS, file_bounds
 from plait.files.data_file import LiveFile, live_files, written_versions
 from plait.files.roaring import Positions
 from plait.model.bucket import Partition
 from plait.model.plan import Snapshot, TableSpec
-from plait.model.ttl import PARTITION, Ttl
 from plait.model.written import WRITTEN_COLUMN, WRITTEN_FIELD
 from plait.read.condition import Condition
 from plait.read.plan import plan_scan
 from plait.read.wanted import Wanted, everything, wanted_where
 from plait.services.maintenance.ages import current_before
 from plait.state.state import TableState
-from plait.txn.definition import fitting_ttl
 from plait.txn.table_handle import TableHandle
 
 _NO, _MAYBE, _YES = 0, 1, 2

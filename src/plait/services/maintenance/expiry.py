@@ -12,6 +12,9 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from plait.definition.create import fitting_ttl
+from plait.definition.replicas import require_no_replicas
+from plait.definition.ttl import PARTITION, Ttl
 from plait.files.data_file import LiveFile, live_files
 from plait.files.deletion import load_mask, union
 from plait.files.roaring import Positions
@@ -29,7 +32,6 @@ from plait.model.decision import CommitResult, Decision, Scope
 from plait.model.instant import Operation
 from plait.model.plan import COW
 from plait.model.request import WriteRequest
-from plait.model.ttl import PARTITION, Ttl
 from plait.read.wanted import wanted_in
 from plait.services.maintenance.expired import Expired, find_candidates, find_expired, limit_of
 from plait.services.maintenance.rewrite import shares
@@ -37,12 +39,10 @@ from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline.pending import load_pending
 from plait.txn.carry import MaskFiles
-from plait.txn.definition import fitting_ttl
 from plait.txn.liveness import is_alive
 from plait.txn.matrix import DATA, SWAPS
 from plait.txn.read_pin import pinned
 from plait.txn.refusal import Obsolete
-from plait.txn.replicated import require_no_replicas
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
 from plait.write.results import commit_or_abort

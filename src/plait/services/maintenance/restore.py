@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from plait.definition.evolving import named_as_in
+from plait.definition.replicas import require_no_replicas
 from plait.errors import InstantNotFoundError, RestoreRefusedError
 from plait.model.changes import ADDED, MASKED, PATHS, Changes, WriteStats
 from plait.model.decision import SCOPE_TABLE, Draft, Replayed, Restored, Scope
@@ -20,11 +22,9 @@ from plait.model.history import iso
 from plait.model.instant import Action, Operation
 from plait.model.plan import TableSpec
 from plait.services.maintenance.replay import lost_streams, set_back, undone_commit_ids
-from plait.state.evolving import named_as_in
 from plait.state.lineage import Versions, minus
 from plait.state.state import TableState
 from plait.txn.matrix import DATA, SWAPS
-from plait.txn.replicated import require_no_replicas
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from plait.definition.features import ARCHIVE, ROW_MAPS
 from plait.errors import TableError
 from plait.model.bucket import Partition
 from plait.services.index.build import IndexReport
@@ -23,7 +24,6 @@ from plait.services.maintenance.compaction import CompactionReport, compact, pla
 from plait.services.maintenance.expiry import ExpiryReport, expire, plan_expiry
 from plait.services.maintenance.rewrite import Sharing
 from plait.state.admission import may_use
-from plait.timeline.features import ARCHIVE, ROW_MAPS
 from plait.timeline.pending import load_pending
 from plait.txn.liveness import is_alive
 from plait.txn.matrix import REWRITES

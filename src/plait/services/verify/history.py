@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import xxhash
 
+from plait.definition.policy import require_policy
+from plait.definition.table_def import TableDef
 from plait.errors import (
     FormatError,
     InstantExpiredError,
@@ -25,7 +27,6 @@ from plait.model.decision import Cleaned, Decision, ReadSet
 from plait.model.instant import Operation
 from plait.services.verify.report import Findings
 from plait.state.checkpoint import checkpoint_of
-from plait.state.definition import TableDef
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import paths
@@ -34,7 +35,6 @@ from plait.txn.conflict import Compare, Intent, WasRead, decide
 from plait.txn.conflict_checker import compared, was_read
 from plait.txn.keys import APART, UNKNOWN, KeyOverlap, Keys
 from plait.txn.matrix import DATA, HARMLESS, REWRITES, SERVICES
-from plait.txn.policy import require_policy
 
 _HELD = 1_000
 """Number of decisions that are held for windows. Older ones are read again."""

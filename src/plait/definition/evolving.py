@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from plait.definition.constraints import checks_after, with_check
+from plait.definition.generated import generated_after, with_generated
+from plait.definition.table_def import TableDef
 from plait.errors import SchemaError
-from plait.model.column_path import column_path, path_parts
 from plait.model.evolution import Evolution
 from plait.model.order import recorded_order
 from plait.model.request import WriteRequest
@@ -20,10 +22,9 @@ from plait.model.steps import (
     GenerateColumn,
     RenameColumn,
     Step,
+    column_path,
+    path_parts,
 )
-from plait.state.constraints import checks_after, with_check
-from plait.state.definition import TableDef
-from plait.state.generated import generated_after, with_generated
 
 _T = pa.types
 

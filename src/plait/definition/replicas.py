@@ -6,13 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from plait.errors import OptionError, RetryableConflictError
-from plait.model.changes import WriteStatus
-from plait.model.replicas import SinkLedger
-from plait.model.request import WriteRequest
-from plait.state.definition import TableDef
-from plait.txn.matrix import DATA, FILE_GROUP, KEY
-from plait.txn.refusal import Refused
+from plait.definition.policy import FILE_GROUP, KEY
+from plait.definition.table_def import TableDef
+from plait.errors import OptionError
 
 _ORDERED: Final = (KEY, FILE_GROUP)
 """Policies under which two commits of one key never both succeed unless one followed the other."""
@@ -91,24 +87,3 @@ def require_no_replicas(table: TableDef, what: str) -> None:
         names = ", ".join(table.replicas)
         message = f"{what} cannot send its rows to the table's sinks first: {names}"
         raise OptionError(message, hint=_REMOVE, key="replicas", value=names)
-
-
-def require_held(
-    table: TableDef, request: WriteRequest, status: WriteStatus, ledger: SinkLedger | None
-) -> SinkLedger | None:
-    """Return the ledger, unless a sink of the table lacks rows that a commit writes.
-
-    Its writer began before the sink was added, or cannot send rows.
-
-    Raises:
-        Refused: write the same rows again.
-    """
-    if not table.replicas or request.operation not in DATA or status.changes.nothing:
-        return ledger
-    held = () if ledger is None else ledger.sinks
-    lacking = ", ".join(sorted(set(table.replicas).difference(held)))
-    if lacking:
-        message = f"sinks were added to the table that did not get these rows first: {lacking}"
-        hint = "write the same rows again: the next writer sends them there"
-        raise Refused(RetryableConflictError(message, hint=hint, sinks=lacking))
-    return ledger

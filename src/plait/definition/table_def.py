@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from plait.errors import CorruptMetadataError, RepushOpenError
-from plait.model.compression import Compression
-from plait.model.contract import OPTIONS, Contract, Options
-from plait.model.layout import FormerLayout, Spans, TableLayout
-from plait.model.partitioning import is_plain_name
-from plait.model.plan import UNIQUE_PARTITION, UNIQUE_TABLE, TableSpec
-from plait.model.replicas import addresses_of
-from plait.model.repush import OpenRepush, is_repush_directory
-from plait.model.schema import Schema
-from plait.model.ttl import Ttl
-from plait.model.written import WRITTEN_OPTION
-from plait.timeline.features import (
+from plait.definition.features import (
     BUCKET_BY,
     CHECKS,
     DEFAULTS,
@@ -29,13 +19,24 @@ from plait.timeline.features import (
     WRITTEN,
     refuse_other_shape,
 )
-from plait.timeline.paths import is_index
+from plait.definition.ttl import Ttl
+from plait.errors import CorruptMetadataError, RepushOpenError
+from plait.model.compression import Compression
+from plait.model.contract import OPTIONS, Contract, Options
+from plait.model.layout import FormerLayout, Spans, TableLayout
+from plait.model.partitioning import is_plain_name
+from plait.model.plan import UNIQUE_PARTITION, UNIQUE_TABLE, TableSpec
+from plait.model.replicas import addresses_of
+from plait.model.repush import OpenRepush, is_repush_directory
+from plait.model.schema import Schema
+from plait.model.written import WRITTEN_OPTION
 
 _ALWAYS = (
     *("schemas", "schema_id", "partition_by", "bucket_spec", "ordering", "table_type"),
     *("contract", "policy", "isolation", "unique", "properties"),
 )
 """What every definition has."""
+_INDEX = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _FAR = (1 << 63) - 1
 """A version that no table has."""
 
@@ -283,6 +284,11 @@ def laid_out(spec: TableSpec, options: Options) -> TableSpec:
 
 def _schemas(value: object) -> dict[int, Schema]:
     return {schema.id: schema for schema in map(Schema.from_dict, _items(value))}
+
+
+def is_index(name: str) -> bool:
+    """Tell whether this can be the name of a record index."""
+    return _INDEX.fullmatch(name) is not None
 
 
 def _indexes(value: Mapping[str, object]) -> tuple[str | None, tuple[str, ...]]:

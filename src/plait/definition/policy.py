@@ -8,16 +8,37 @@ updates may be lost to a later one, and never whether the table is whole.
 
 from __future__ import annotations
 
+import enum
 import functools
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import entry_points
+from typing import Final
 
 from plait.errors import PolicyError, UnsupportedFeatureError
 from plait.model.contract import APART, SAME, UNKNOWN, Meeting, Rule
-from plait.txn.matrix import POLICIES, Verdict
 
+FILE_GROUP, KEY, MERGE = "file_group", "key", "merge"
+POLICIES: Final = (FILE_GROUP, KEY, MERGE)
+"""Those of Plait."""
 GROUP = "plait.policies"
+
+
+class Verdict(enum.StrEnum):
+    """What a decision in the window means for us, from harmless to hopeless."""
+
+    COMPATIBLE = "compatible"
+    CARRY = "carry"
+    """What we hid, or rewrote, is carried over by the places of rows; nothing is done again."""
+    REBASE = "rebase"
+    """Our buckets that meet theirs are done again on the new head, without asking."""
+    RESTAGE = "restage"
+    """All that we staged is staged again under the layout that they gave the table."""
+    RETRY = "retry"
+    """They were first; the operation runs again if the caller allowed it."""
+    INCOMPATIBLE = "incompatible"
+
+
 ALLOWED = (Verdict.REBASE, Verdict.RETRY, Verdict.INCOMPATIBLE)
 """What a rule may answer, from lenient to strict. Rows in one bucket are never simply compatible:
 one of the two would put back what the other one replaced."""

@@ -13,7 +13,6 @@ from plait.expr.checks import (
     renamed_check,
     require_own_names,
 )
-from plait.model.column_path import path_parts
 from plait.model.schema import CHECKS_MAX, Check, Schema
 from plait.model.steps import (
     AddCheck,
@@ -21,6 +20,7 @@ from plait.model.steps import (
     DropCheck,
     DropColumn,
     RenameColumn,
+    path_parts,
 )
 
 

@@ -1,0 +1,1 @@
+"""What a table is, and how that changes: its columns, layout, constraints and features."""
