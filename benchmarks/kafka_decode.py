@@ -23,10 +23,10 @@ import fastavro
 import pyarrow as pa
 import pyarrow.json as pj
 
-from plait.kafka.avro.decoder import AvroDecoder
-from plait.kafka.avro.schema import parse_schema
-from plait.kafka.formats import RawDecoder
-from plait.kafka.json_values import JsonDecoder
+from plait.kafka.records.avro.decoder import AvroDecoder
+from plait.kafka.records.avro.schema import parse_schema
+from plait.kafka.records.formats import RawDecoder
+from plait.kafka.records.json_values import JsonDecoder
 
 RESULTS = Path(__file__).with_name("results") / "kafka_decode.json"
 SCHEMA = pa.schema(

@@ -51,8 +51,8 @@ def main() -> None:
 def decode_only(asked: argparse.Namespace) -> float:
     """Read the topic with the sink's own consumer, and decode it into Arrow; write nothing."""
     from plait import Table
-    from plait.kafka.changes import ChangeReader
     from plait.kafka.client import Clients
+    from plait.kafka.records.change_sets import ChangeReader
     from plait.kafka.settings import SinkSettings
 
     clients = Clients(asked.bootstrap, {})

@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     from plait.model.stream import Audit, EpochEntry, Position, StreamProblem
     from plait.queries.compare import Comparison
     from plait.queries.explain import ExplainedConflict, Explanation
-    from plait.read.changes import ChangeScan
+    from plait.read.change_scan import ChangeScan
     from plait.read.scan import Pinned, Scan
     from plait.repush.run import RepushReport
     from plait.services.definition.alter import Alteration
@@ -285,7 +285,7 @@ _LAZY = {
     "ArchivePlan": "plait.services.maintenance.archive",
     "ArchiveReport": "plait.services.maintenance.archive",
     "Audit": "plait.model.stream",
-    "ChangeScan": "plait.read.changes",
+    "ChangeScan": "plait.read.change_scan",
     "CleanPlan": "plait.services.maintenance.clean",
     "CleanReport": "plait.services.maintenance.clean",
     "CleanUndone": "plait.services.maintenance.clean",

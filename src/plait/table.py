@@ -16,17 +16,17 @@ from plait.model.request import WriteRequest
 from plait.model.schema import names_of
 from plait.model.texts import texts_by_name
 from plait.queries.opening import create_handle, open_expected, reopen
-from plait.queries.operations import Queries
+from plait.queries.table_queries import Queries
 from plait.read.scan import Pinned, Scan
-from plait.repush.operations import Repushing
+from plait.repush.table_repush import Repushing
 from plait.services.definition.contract import change_contract
 from plait.services.maintenance.upkeep import keep_in_shape
 from plait.services.table_services import Services
 from plait.stream.stream import Stream
 from plait.txn.table_handle import TableHandle
-from plait.write.operations import Writes
 from plait.write.replication import Replication, parse_replicas
 from plait.write.request import read_set_of
+from plait.write.table_writes import Writes
 from plait.write.transaction import Transaction
 from plait.write.writer import Writer
 

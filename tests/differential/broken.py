@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from plait.arrow import bucket_operations as steps
 from plait.arrow import existing, merge
-from plait.arrow import operations as steps
+from plait.arrow.bucket_operations import BucketOperations
 from plait.arrow.merge import DuplicateRule
-from plait.arrow.operations import BucketOperations
 from plait.arrow.staging import ArrowStaging
 from plait.definition.policy import FILE_GROUP, KEY
 from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, ReadSet

@@ -20,7 +20,7 @@ from plait.locks.process import NoLock
 from plait.model.contract import Contract
 from plait.model.decision import Decision
 from plait.model.written import WRITTEN_COLUMN, WRITTEN_OPTION
-from plait.read.changes import TYPE, VERSION
+from plait.read.change_scan import TYPE, VERSION
 from plait.state.cache import StateCache
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from plait.kafka.avro.decoder import AvroDecoder
-from plait.kafka.avro.schema import Node, parse_schema
-from plait.kafka.decode import Decoder
-from plait.kafka.json_values import JsonDecoder
+from plait.kafka.records.avro.decoder import AvroDecoder
+from plait.kafka.records.avro.schema import Node, parse_schema
+from plait.kafka.records.decode import Decoder
+from plait.kafka.records.json_values import JsonDecoder
 from tests.support.steps import OutOfStepsError, at_most
 
 STEPS, STEPS_BYTE, STEPS_PART = 200_000, 1_000, 300

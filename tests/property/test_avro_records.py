@@ -12,9 +12,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.kafka.avro.decoder import AvroDecoder
-from plait.kafka.avro.schema import parse_schema
-from plait.kafka.decode import Decoded
+from plait.kafka.records.avro.decoder import AvroDecoder
+from plait.kafka.records.avro.schema import parse_schema
+from plait.kafka.records.decode import Decoded
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

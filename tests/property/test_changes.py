@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from plait import Table
 from plait.queries.pins import net_changes, pin_changes
+from plait.read.change_scan import ChangeScan
 from plait.read.changed import DELETE, INSERT, POST, PRE
-from plait.read.changes import ChangeScan
 from plait.state.delta import changed_files
 
 SCHEMA = pa.schema([("v", pa.int64()), ("p", pa.string()), ("id", pa.int64())])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from plait import SchemaError, Table
 from plait.arrow.check import prepare
-from plait.kafka.row_check import RowCheck
+from plait.kafka.records.row_check import RowCheck
 from plait.model.plan import TableSpec
 from tests.support.memory import forget
 

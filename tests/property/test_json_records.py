@@ -11,8 +11,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.kafka.decode import Decoded
-from plait.kafka.json_values import JsonDecoder
+from plait.kafka.records.decode import Decoded
+from plait.kafka.records.json_values import JsonDecoder
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=6)
 PLAIN = st.sampled_from(

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from plait.errors import TableError
-from plait.kafka.registry import Registry
+from plait.kafka.records.registry import Registry
 from plait.kafka.settings import SinkSettings
 from plait.kafka.topic_sink import TopicSink
 from plait.locks import open_lock

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from confluent_kafka import Message
 
 from plait.expr import parse_ddl
-from plait.kafka.changes import ChangeReader, ChangeSet
+from plait.kafka.records.change_sets import ChangeReader, ChangeSet
 from plait.kafka.settings import SinkSettings
 from plait.model.bucket import BucketSpec
 from plait.model.plan import TableSpec

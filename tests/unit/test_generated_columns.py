@@ -23,7 +23,7 @@ from plait import (
 )
 from plait.definition.features import GENERATED
 from plait.expr.alter import parse_steps
-from plait.kafka.row_check import RowCheck
+from plait.kafka.records.row_check import RowCheck
 from plait.model.steps import AddColumn, GenerateColumn
 from tests.support.forge import decision_at
 from tests.support.generated import DDL, content, make, require_generated, rows, wrong

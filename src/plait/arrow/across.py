@@ -8,10 +8,10 @@ from typing import Final
 
 import pyarrow as pa
 
+from plait.arrow.bucket_operations import StagedInput, rule_of, rule_within
 from plait.arrow.existing import Existing, Hidden, Matches, hide, remove_files, remove_rows
 from plait.arrow.merge import DuplicateRule, Merge
 from plait.arrow.merge_into import Merging
-from plait.arrow.operations import StagedInput, rule_of, rule_within
 from plait.arrow.output import KeyDigest, Output, Staged, touched_row
 from plait.arrow.places import Placed, PlacedBucket
 from plait.arrow.resolve import Resolver

@@ -13,9 +13,9 @@ from typing import Final
 
 import pyarrow as pa
 
+from plait.arrow.bucket_operations import StagedInput
 from plait.arrow.existing import Existing, as_live
 from plait.arrow.ingest import Group
-from plait.arrow.operations import StagedInput
 from plait.arrow.sinks import LogSink
 from plait.errors import RetryableConflictError
 from plait.files.fitting import filled, fitted, sound

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from plait.arrow.across import WITH_ROWS, NumberOperations
+from plait.arrow.bucket_operations import BucketOperations, StagedInput, rule_within
 from plait.arrow.buffer import Buffer, Flusher, Ledger
 from plait.arrow.check import prepare, prepare_removals, require_removals
 from plait.arrow.clauses import check_again, rows_spec
@@ -26,7 +27,6 @@ from plait.arrow.ingest import (
 )
 from plait.arrow.memory import MemoryLimits
 from plait.arrow.merge_into import Merging
-from plait.arrow.operations import BucketOperations, StagedInput, rule_within
 from plait.arrow.output import Output, Staged, changes_of, stats_of
 from plait.arrow.restage import removes_in_partitions, replayed, require_restageable
 from plait.arrow.runs import Incoming, RunSink

@@ -42,7 +42,7 @@ ENTRIES = {
         "plait.cli.commands.compare", "Compare the rows of two tables or versions."
     ),
     "diff": CommandEntry(
-        "plait.cli.commands.changes", "Count and show the rows that commits changed."
+        "plait.cli.commands.diff", "Count and show the rows that commits changed."
     ),
     "locks": CommandEntry(_CONCURRENCY, "Show who holds the lock of a table, and since when."),
     "writers": CommandEntry(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from plait.errors import StorageError, UndecodableError
 from plait.kafka.access import TOPIC, Right
 from plait.kafka.client import Clients
-from plait.kafka.decode import Undecodable
 from plait.kafka.library import headers_of, require_allowed, translated
+from plait.kafka.records.decode import Undecodable
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer

@@ -72,7 +72,7 @@ class SinkSettings:
     registry: str = field(default="", repr=False)
     """Where Avro schemas are asked for, ``http://HOST:PORT,...``; values and keys name theirs."""
     registry_client: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Settings of the registry's client: see ``plait.kafka.registry``."""
+    """Settings of the registry's client: see ``plait.kafka.records.registry``."""
     schema_file: str = ""
     """The file of the Avro schema of values, in place of a registry; they name none then."""
     value_column: str = "value"

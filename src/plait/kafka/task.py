@@ -15,7 +15,6 @@ from plait.errors import (
     TransactionClosedError,
     UndecodableError,
 )
-from plait.kafka.changes import ChangeReader
 from plait.kafka.client import Clients
 from plait.kafka.control import ControlTopic
 from plait.kafka.dead_letters import DeadLetters
@@ -23,6 +22,7 @@ from plait.kafka.leading import Leader
 from plait.kafka.memory import buffer_of, pieces
 from plait.kafka.monitoring import Counts, PartitionCounts
 from plait.kafka.preflight import require_rights
+from plait.kafka.records.change_sets import ChangeReader
 from plait.kafka.settings import SinkSettings
 from plait.kafka.sources import SourceOffset, SourcePartition, by_partition
 from plait.model.plan import TableSpec

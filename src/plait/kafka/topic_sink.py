@@ -12,9 +12,9 @@ import pyarrow as pa
 from plait.definition.sink_schema import SinkSchema
 from plait.errors import OptionError, StorageError
 from plait.kafka.client import Clients
-from plait.kafka.json_rows import json_objects, require_plain
-from plait.kafka.json_values import JsonDecoder
 from plait.kafka.library import ASKED_OF_CLIENTS, require_usable, translated
+from plait.kafka.records.json_rows import json_objects, require_plain
+from plait.kafka.records.json_values import JsonDecoder
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer

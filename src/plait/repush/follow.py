@@ -14,7 +14,7 @@ from plait.model.instant import Operation
 from plait.model.partitioning import determines
 from plait.model.plan import ChangeWindow, TableSpec
 from plait.queries.pins import net_changes, pin, pin_changes
-from plait.read.changes import TYPE, ChangeScan
+from plait.read.change_scan import TYPE, ChangeScan
 from plait.read.scan import Scan
 from plait.repush.shadow import Shadow, ShadowProgress
 from plait.state.state import TableState

@@ -24,9 +24,9 @@ from plait.errors import DeletedRowsError, OptionError
 from plait.model.contract import Option
 from plait.model.schema import Schema
 from plait.model.value import plain_rows
+from plait.read.change_scan import TYPE, VERSION, ChangeScan
 from plait.read.changed import DELETE, INSERT, POST
-from plait.read.changes import TYPE, VERSION, ChangeScan
-from plait.spark.changes import ChangeShares, check_asked
+from plait.spark.change_shares import ChangeShares, check_asked
 from plait.spark.follow import Follower, Offset, ReadLimits
 from plait.spark.options import SourceOptions
 from plait.spark.shares import SHARE_BYTES

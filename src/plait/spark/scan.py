@@ -17,10 +17,10 @@ from plait.files.data_file import LiveFile, live_files
 from plait.files.reader import check_footer
 from plait.model.decision import ReadSet
 from plait.model.written import WRITTEN_COLUMN, is_written
-from plait.read.changes import ChangeScan
+from plait.read.change_scan import ChangeScan
 from plait.read.scan import Scan
 from plait.read.stretches import StretchScan
-from plait.spark.changes import changes_to_spark
+from plait.spark.change_shares import changes_to_spark
 from plait.spark.columns import StoredColumns
 from plait.spark.frame import require_reachable
 from plait.spark.masks import without_hidden

@@ -18,9 +18,9 @@ from pyspark.sql import datasource as ds
 from plait.errors import OptionError
 from plait.model.plan import CHANGED, LIVE, Snapshot, StoreSpec
 from plait.model.schema import Schema
-from plait.read.changes import ADDED_COLUMNS, ChangeScan
+from plait.read.change_scan import ADDED_COLUMNS, ChangeScan
 from plait.read.scan import Scan
-from plait.spark.changes import ChangeShares, check_asked
+from plait.spark.change_shares import ChangeShares, check_asked
 from plait.spark.frame import check_types, in_spark_types
 from plait.spark.options import FOLLOWING, READING, STREAMING, WRITING, SourceOptions
 from plait.spark.reader import PlaitStreamReader

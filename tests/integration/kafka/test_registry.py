@@ -12,8 +12,8 @@ import pytest
 
 from plait import Table
 from plait.errors import OptionError, StorageError
-from plait.kafka.avro.schema import Record
-from plait.kafka.registry import Registry
+from plait.kafka.records.avro.schema import Record
+from plait.kafka.records.registry import Registry
 from tests.integration.kafka.conftest import WAIT_S, Events
 from tests.integration.kafka.test_sink import wait_for
 from tests.services.certificate import write_certificate

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from plait import StorageError
-from plait.kafka.registry import Registry
+from plait.kafka.records.registry import Registry
 
 pytestmark = pytest.mark.kafka
 

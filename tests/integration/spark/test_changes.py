@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plait import Table
-from plait.read.changes import ADDED_COLUMNS, TYPE, VERSION
-from plait.spark import changes
+from plait.read.change_scan import ADDED_COLUMNS, TYPE, VERSION
+from plait.spark import change_shares as changes
 from tests.integration.spark.tables import arrow_rows, frame, make
 
 if TYPE_CHECKING:

@@ -93,7 +93,7 @@ def test_changes_read_by_spark_show_each_move_as_one_update(
     table = made(tmp_path, kind)
     table.upsert(frame(spark, 0, 60, 1, 1))
     table.upsert(frame(spark, 0, 30, 10, 2))
-    monkeypatch.setattr("plait.spark.changes.SHARE_BYTES", 1)
+    monkeypatch.setattr("plait.spark.change_shares.SHARE_BYTES", 1)
     found = table.changes(since=1).to_spark(spark)
     kinds = [row["_change_type"] for row in found.collect()]
     assert sorted(set(kinds)) == ["update_postimage", "update_preimage"]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from plait import Table
-from plait.read.changes import TYPE, VERSION
+from plait.read.change_scan import TYPE, VERSION
 from plait.storage.local import LocalStore
 from tests.integration.spark.tables import arrow_rows, make
 from tests.support.forge import forge_column

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plait import Table
-from plait.kafka.changes import ChangeReader
+from plait.kafka.records.change_sets import ChangeReader
 from plait.kafka.settings import SinkSettings
 
 

@@ -11,7 +11,7 @@ from confluent_kafka import Message
 from plait import StorageError
 from plait.kafka.client import Clients
 from plait.kafka.dead_letters import DeadLetters
-from plait.kafka.decode import Undecodable
+from plait.kafka.records.decode import Undecodable
 from tests.support.records import record
 from tests.unit.kafka.test_includes import Unreadable
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pytest
 
-from plait.kafka.decode import isolated
+from plait.kafka.records.decode import isolated
 
 COUNT = 10_000
 

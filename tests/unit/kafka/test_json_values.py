@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from plait.errors import OptionError
-from plait.kafka.json_values import JsonDecoder
+from plait.kafka.records.json_values import JsonDecoder
 
 BIG = 9_007_199_254_740_993
 UTC = dt.UTC

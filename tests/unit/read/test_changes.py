@@ -23,7 +23,7 @@ from plait.model.changes import ADDED, PATHS
 from plait.model.decision import Decision
 from plait.model.instant import Action, Operation
 from plait.ports import SystemClock
-from plait.read.changes import ADDED_COLUMNS, TYPE, ChangeScan
+from plait.read.change_scan import ADDED_COLUMNS, TYPE, ChangeScan
 from plait.read.join import SortedBatch, Source, joined
 from plait.testing import open_wrapped
 from plait.testing.counting import CountingStore

@@ -18,7 +18,7 @@ from plait import (
     StreamError,
     Table,
 )
-from plait.read.changes import ChangeScan
+from plait.read.change_scan import ChangeScan
 from plait.spark.follow import Follower, Offset, ReadLimits
 from plait.txn.read_pin import load_read_pins
 from tests.support.forge import forge_column

@@ -19,7 +19,7 @@ from plait.cli.size import Size
 from plait.cli.stopping import Stopping
 from plait.cli.view import Facts
 from plait.kafka.client import Clients
-from plait.kafka.includes import INCLUDED
+from plait.kafka.records.includes import INCLUDED
 from plait.kafka.settings import AVRO, JSON, RAW, READ, REFUSE, TEXT, SinkSettings
 from plait.kafka.sink import KafkaSink
 

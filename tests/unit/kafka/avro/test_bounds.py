@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from plait.kafka.avro.decoder import AvroDecoder
-from plait.kafka.avro.schema import PARTS_MAX, Node, parse_schema
+from plait.kafka.records.avro.decoder import AvroDecoder
+from plait.kafka.records.avro.schema import PARTS_MAX, Node, parse_schema
 from tests.fuzz.decoders import One, fuzz, long
 from tests.support.steps import at_most
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from plait.errors import OptionError
-from plait.kafka.avro.decoder import AvroDecoder
-from plait.kafka.avro.schema import Node, parse_schema
-from plait.kafka.decode import Decoded
+from plait.kafka.records.avro.decoder import AvroDecoder
+from plait.kafka.records.avro.schema import Node, parse_schema
+from plait.kafka.records.decode import Decoded
 from tests.support.records import column, places, read, spec_of
 
 

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from plait.errors import OptionError
-from plait.kafka.decode import Decoded, Undecodable, isolated
-from plait.kafka.json_maps import KEY, VALUE, shape_of, with_entries
+from plait.kafka.records.decode import Decoded, Undecodable, isolated
+from plait.kafka.records.json_maps import KEY, VALUE, shape_of, with_entries
 from plait.model.schema import type_name
 
 _T = pa.types

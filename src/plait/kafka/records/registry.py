@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from plait.errors import OptionError, StorageError, redacted_url
-from plait.kafka.avro.schema import Node, parse_schema
+from plait.kafka.records.avro.schema import Node, parse_schema
 from plait.model.bounded_json import load_json
 from plait.ports import Clock, Ports
 

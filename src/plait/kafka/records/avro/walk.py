@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from plait.kafka.avro.cursors import Budget
-from plait.kafka.avro.schema import Array, Enum, Fixed, Map, Node, Primitive, Union
+from plait.kafka.records.avro.cursors import Budget
+from plait.kafka.records.avro.schema import Array, Enum, Fixed, Map, Node, Primitive, Union
 
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _NUMBERS: Final = frozenset({"int", "long"})

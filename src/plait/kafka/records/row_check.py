@@ -16,7 +16,7 @@ from plait.arrow.generated import other_values
 from plait.definition.generated import Generated, generated_in
 from plait.errors import BadRecordError
 from plait.expr.prune import Flags
-from plait.kafka.decode import Undecodable
+from plait.kafka.records.decode import Undecodable
 from plait.model.plan import TableSpec
 
 _ALONE: Final = 1

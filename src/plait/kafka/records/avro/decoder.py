@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from plait.errors import OptionError
-from plait.kafka.avro.columns import Columns, misfit
-from plait.kafka.avro.cursors import STEPS_PART, Bytes, Cursors, Ints, SpentError
-from plait.kafka.avro.schema import Node, Record, parts_of
-from plait.kafka.decode import Decoded, Undecodable
+from plait.kafka.records.avro.columns import Columns, misfit
+from plait.kafka.records.avro.cursors import STEPS_PART, Bytes, Cursors, Ints, SpentError
+from plait.kafka.records.avro.schema import Node, Record, parts_of
+from plait.kafka.records.decode import Decoded, Undecodable
 
 HEADER: Final = 5
 """Confluent's wire format: a byte 0, and the number of the schema in four, big-endian."""

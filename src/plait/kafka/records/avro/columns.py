@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from plait.arrow.cast import Fit, apply, fit
-from plait.kafka.avro.cursors import STEPS_BYTE, Cursors, Ints, SpentError
-from plait.kafka.avro.schema import Array, Enum, Fixed, Map, Node, Primitive, Record, Union
-from plait.kafka.avro.walk import Walker
+from plait.kafka.records.avro.cursors import STEPS_BYTE, Cursors, Ints, SpentError
+from plait.kafka.records.avro.schema import Array, Enum, Fixed, Map, Node, Primitive, Record, Union
+from plait.kafka.records.avro.walk import Walker
 from plait.model.schema import type_name
 
 _T = pa.types

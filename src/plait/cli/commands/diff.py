@@ -12,7 +12,7 @@ from plait.cli.command import command
 from plait.cli.opening import open_table
 from plait.cli.view import Facts, Grid, number
 from plait.model.value import plain_rows
-from plait.read.changes import ADDED_COLUMNS, TYPE, VERSION, ChangeScan
+from plait.read.change_scan import ADDED_COLUMNS, TYPE, VERSION, ChangeScan
 
 _SHOWN = 20
 

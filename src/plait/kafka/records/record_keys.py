@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.errors import OptionError
-from plait.kafka.avro.decoder import AvroDecoder
-from plait.kafka.decode import Decoded, Undecodable, isolated
-from plait.kafka.json_values import JsonDecoder
-from plait.kafka.registry import Registry
+from plait.kafka.records.avro.decoder import AvroDecoder
+from plait.kafka.records.decode import Decoded, Undecodable, isolated
+from plait.kafka.records.json_values import JsonDecoder
+from plait.kafka.records.registry import Registry
 from plait.kafka.settings import AVRO, JSON, TEXT
 from plait.model.schema import type_name
 

@@ -17,7 +17,7 @@ from plait.queries.describe import describe, load_history, load_locks, load_time
 from plait.queries.explain import Explanation, explain
 from plait.queries.lookup import look_up
 from plait.queries.pins import pin, pin_changes
-from plait.read.changes import ChangeScan
+from plait.read.change_scan import ChangeScan
 from plait.read.scan import Pinned, Scan
 from plait.read.wanted import wanted_where
 from plait.txn.moments import Bound, Moment

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from plait.arrow.ingest import identities
 from plait.arrow.merge import last_removals
-from plait.kafka.decode import Kept, Undecodable
-from plait.kafka.formats import decoder_of, registry_of
-from plait.kafka.includes import Includes
-from plait.kafka.record_keys import KeyDecoder
-from plait.kafka.row_check import RowCheck
+from plait.kafka.records.decode import Kept, Undecodable
+from plait.kafka.records.formats import decoder_of, registry_of
+from plait.kafka.records.includes import Includes
+from plait.kafka.records.record_keys import KeyDecoder
+from plait.kafka.records.row_check import RowCheck
 from plait.kafka.settings import SinkSettings
 from plait.model.plan import TableSpec
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from plait.expr import Where
 from plait.model.plan import CHANGED, ChangeWindow, StoreSpec
 from plait.model.schema import Schema
-from plait.read.changes import ADDED_COLUMNS, ChangeScan
+from plait.read.change_scan import ADDED_COLUMNS, ChangeScan
 from plait.read.scan import known_columns
 from plait.spark.frame import check_types, in_spark_types
 from plait.spark.shares import SHARE_BYTES, shares_to_spark

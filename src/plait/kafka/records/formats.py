@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from plait.errors import OptionError, SchemaMismatchError
-from plait.kafka.avro.decoder import AvroDecoder
-from plait.kafka.avro.schema import Node, parse_schema
-from plait.kafka.decode import Decoded, Decoder, isolated
-from plait.kafka.json_values import JsonDecoder
-from plait.kafka.registry import Registry
+from plait.kafka.records.avro.decoder import AvroDecoder
+from plait.kafka.records.avro.schema import Node, parse_schema
+from plait.kafka.records.decode import Decoded, Decoder, isolated
+from plait.kafka.records.json_values import JsonDecoder
+from plait.kafka.records.registry import Registry
 from plait.kafka.settings import AVRO, RAW, SinkSettings
 from plait.model.schema import type_name, unknown_column
 

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from plait.errors import OptionError, SchemaMismatchError
-from plait.kafka.decode import Kept, Undecodable
 from plait.kafka.library import headers_of
-from plait.kafka.record_keys import KeyDecoder
+from plait.kafka.records.decode import Kept, Undecodable
+from plait.kafka.records.record_keys import KeyDecoder
 from plait.model.schema import type_name, unknown_column
 
 if TYPE_CHECKING:
