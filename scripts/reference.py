@@ -28,8 +28,11 @@ from plait.cli.main import ENTRIES, ROOT
 from plait.definition.policy import POLICIES, Verdict
 from plait.model.contract import OPTIONS, Option
 from plait.stream.message_schema import SCHEMA
-from plait.txn import beside
 from plait.txn.matrix import KINDS, MATRIX, Kind, Meets
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from scripts import column_matrix
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "reference"
 SPEC = "../spec/"
@@ -211,13 +214,13 @@ def column_changes_page() -> str:
         "What becomes of work that began before the columns changed, with the Arrow engine. See",
         "[change columns](../how-to/change-columns.md) for Spark, and for what a change can be.",
         "",
-        *(f"- **{outcome.value}**: {text}" for outcome, text in beside.MEANING.items()),
+        *(f"- **{outcome.value}**: {text}" for outcome, text in column_matrix.MEANING.items()),
         "",
     ]
-    lines.append(f"| work | {' | '.join(change.value for change in beside.ColumnChange)} |")
-    lines.append("|---" * (len(beside.ColumnChange) + 1) + "|")
-    for work in beside.WorkInFlight:
-        cells = (beside.BESIDE[change, work].value for change in beside.ColumnChange)
+    lines.append(f"| work | {' | '.join(change.value for change in column_matrix.ColumnChange)} |")
+    lines.append("|---" * (len(column_matrix.ColumnChange) + 1) + "|")
+    for work in column_matrix.WorkInFlight:
+        cells = (column_matrix.BESIDE[change, work].value for change in column_matrix.ColumnChange)
         lines.append(f"| {work.value} | {' | '.join(cells)} |")
     lines += [
         "",

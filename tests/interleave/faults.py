@@ -14,8 +14,7 @@ from plait.model.changes import MASKED
 from plait.model.instant import Operation
 from plait.services.maintenance import archive, restore
 from plait.services.maintenance.expiry import HideExpired
-from plait.stream.coordinator import Coordinator
-from plait.stream.group import Group
+from plait.stream.coordinator import Coordinator, Group
 from plait.stream.messages import Turn
 from plait.stream.participant import Participant
 from plait.txn import conflict

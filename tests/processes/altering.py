@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from plait import Table
 from plait.services.definition.alter import Alteration
-from plait.txn.beside import ColumnChange
+from scripts.column_matrix import ColumnChange
 
 SCHEMA = pa.schema(
     [

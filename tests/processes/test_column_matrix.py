@@ -19,9 +19,9 @@ import pytest
 from plait import RetryableConflictError, Table, Update
 from plait.errors import BadRecordError
 from plait.model.clauses import Clauses
-from plait.txn.beside import BESIDE, ColumnChange, Upshot, WorkInFlight
 from plait.write.request import merge_request
 from plait.write.writer import Writer
+from scripts.column_matrix import BESIDE, ColumnChange, Upshot, WorkInFlight
 from tests.processes.altering import SCHEMA, rows
 
 pytestmark = pytest.mark.processes

@@ -207,7 +207,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "storage.local": "DEPTH_MAX",
     "storage.port": "FIND_BYTES_MAX",
     "storage.probe": "_HINT_BYTES_MAX",
-    "stream.group": "_WRITERS_MAX _PARTED_MAX",
+    "stream.coordinator": "_WRITERS_MAX _PARTED_MAX",
     "stream.message_schema": (
         "NAME_MAX OFFSET_MAX ERROR_MAX _LIFE_MAX _PATH_MAX _ENTRIES_MAX _NUMBER_MAX _COUNT_MAX"
         " _HASH_MAX"
@@ -260,7 +260,7 @@ TOLD: Final[Mapping[str, str]] = {
     **{
         f"cli.commands.{name}": "_SHOWN"
         for name in (
-            *("changes", "compaction", "compare", "expiry", "foreign", "repair", "restores"),
+            *("compaction", "compare", "diff", "expiry", "foreign", "repair", "restores"),
             *("services", "stream", "timeline"),
         )
     },

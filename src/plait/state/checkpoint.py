@@ -28,8 +28,7 @@ from plait.model.stream import Position
 from plait.ports import Ports
 from plait.state.admission import features_in_use, require_writable
 from plait.state.decided_sums import tail_places
-from plait.state.events import TABLES, Events, gathered
-from plait.state.fold import compact, fold
+from plait.state.events import TABLES, Events, compact, fold, gathered
 from plait.state.lineage import Archived, Horizons, Late, Lineage, Reservation
 from plait.state.part_file import PART_TABLES, places_of
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part, write_part

@@ -7,8 +7,7 @@ import pyarrow as pa
 from plait.model.changes import Changes
 from plait.model.plan import LIVE
 from plait.model.sums import Sums
-from plait.state.events import Events, gathered
-from plait.state.fold import fold
+from plait.state.events import Events, fold, gathered
 from plait.state.selected import is_large, load_named, named
 from plait.state.state import TableState
 from plait.state.sums import changed_files, changed_paths, changed_places, sums_after, sums_of

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from plait.model.changes import MASKED
 from plait.model.plan import CHANGED, LIVE
-from plait.state.events import Numbers, Succession
-from plait.state.fold import Folded
+from plait.state.events import Folded, Numbers, Succession
 
 _NEVER = np.iinfo(np.int64).max
 IN_ORDER = [

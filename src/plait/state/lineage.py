@@ -22,7 +22,7 @@ from plait.errors import CorruptMetadataError
 from plait.model.bucket import Partition
 from plait.model.decision import ArchiveFile, Cleaned, Decision, Reserved, Savepoint
 from plait.model.stream import Position
-from plait.state.fold import Shown
+from plait.state.events import Shown
 from plait.timeline.codec import parse_archive
 
 

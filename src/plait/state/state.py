@@ -25,8 +25,16 @@ from plait.model.plan import LIVE, Snapshot
 from plait.model.stream import Position
 from plait.model.sums import Sums
 from plait.read.wanted import Wants
-from plait.state.events import COMMITS, Events, LiveEntry, gathered, with_first_versions
-from plait.state.fold import Folded, compact, fold
+from plait.state.events import (
+    COMMITS,
+    Events,
+    Folded,
+    LiveEntry,
+    compact,
+    fold,
+    gathered,
+    with_first_versions,
+)
 from plait.state.lineage import (
     Archived,
     Horizons,

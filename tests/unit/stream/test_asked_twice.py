@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from plait.stream import group as module
-from plait.stream.group import Group
+from plait.stream import coordinator as module
+from plait.stream.coordinator import Group
 from plait.stream.messages import Hello
 
 

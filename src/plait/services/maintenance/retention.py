@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.services.maintenance.ages import current_before
-from plait.state.fold import Folded, Shown
+from plait.state.events import Folded, Shown
 from plait.state.state import TableState
 from plait.txn.table_handle import TableHandle
 

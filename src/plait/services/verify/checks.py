@@ -26,7 +26,7 @@ from plait.services.verify.report import Findings, Note, Problem, VerifyReport
 from plait.services.verify.slots import Walk
 from plait.services.verify.stored import Explained, Listing, Needed, note_records
 from plait.state.cache import StateCache
-from plait.state.fold import Folded
+from plait.state.events import Folded
 from plait.state.state import TableState
 from plait.timeline import paths
 from plait.timeline.pending import load_pending

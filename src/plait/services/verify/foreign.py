@@ -21,7 +21,7 @@ from plait.model.instant import Instant, Outcome
 from plait.model.seal import unseal
 from plait.services.verify.report import Findings
 from plait.services.verify.stored import Listing
-from plait.state.fold import Folded
+from plait.state.events import Folded
 from plait.state.state import TableState
 from plait.timeline import paths
 from plait.timeline.pending import load_pending

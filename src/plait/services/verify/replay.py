@@ -16,8 +16,7 @@ from plait.model.sums import Sums
 from plait.services.verify.report import Findings
 from plait.state.checkpoint import list_checkpoints, load_checkpoint
 from plait.state.decided_sums import decided_sums
-from plait.state.events import TABLES
-from plait.state.fold import Folded
+from plait.state.events import TABLES, Folded
 from plait.state.part_file import PartFile, places_of, read_whole
 from plait.state.parts import Part
 from plait.state.selected import load_places

@@ -18,7 +18,7 @@ from plait.model.instant import Instant
 from plait.model.seal import Proof, open_record
 from plait.services.verify.report import Findings
 from plait.state.checkpoint import checkpoint_of
-from plait.state.fold import Folded, Shown
+from plait.state.events import Folded, Shown
 from plait.storage.port import Store
 from plait.timeline import paths
 
