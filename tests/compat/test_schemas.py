@@ -32,14 +32,14 @@ from plait.model.decision import (
     Scope,
     SetBack,
     Span,
+    Sums,
     Token,
 )
 from plait.model.instant import Action, Instant, Operation
-from plait.model.layout import FormerLayout
+from plait.model.plan import FormerLayout
 from plait.model.replicas import Attempt, SinkLedger, SinkPosition, TaskLedger
 from plait.model.repush import OpenRepush, RepushSource, SourceAddress, repush_directory
 from plait.model.schema import Check, ColumnNote
-from plait.model.sums import Sums
 from plait.replicate import Replicas, repair
 from plait.state.part_file import PART_TABLES
 from plait.storage import open_store

@@ -19,7 +19,7 @@ from plait.files.deletion import decode
 from plait.locks.process import NoLock
 from plait.model.contract import Contract
 from plait.model.decision import Decision
-from plait.model.written import WRITTEN_COLUMN, WRITTEN_OPTION
+from plait.model.schema import WRITTEN_COLUMN, WRITTEN_OPTION
 from plait.read.change_scan import TYPE, VERSION
 from plait.state.cache import StateCache
 from plait.storage.memory import MemoryStore

@@ -17,9 +17,9 @@ from plait import Table
 from plait.files.data_file import data_path
 from plait.locks.file import FileLock
 from plait.model.bucket import UNKEYED
+from plait.model.document import seal_record
 from plait.model.instant import Instant, Operation, State
 from plait.model.order import KEY_ORDER, NO_ORDER
-from plait.model.seal import seal_record
 from plait.ports import Ports
 from plait.storage.local import LocalStore
 from plait.timeline import paths

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from plait import Table
-from plait.model.seal import unseal
+from plait.model.document import unseal
 from plait.storage.local import LocalStore
 from plait.timeline import paths
 from tests.support.audit import HOSTILE

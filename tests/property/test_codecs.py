@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from plait.errors import CorruptMetadataError
 from plait.files import deletion, roaring
 from plait.files.data_file import EXTENSIONS, data_path, parse_path
-from plait.files.hash import key_hashes
+from plait.files.hash import decode_hashes, encode_hashes, key_hashes
 from plait.files.key_index import KeyIndex, KeyIndexBuilder
-from plait.files.sidecar import decode_hashes, encode_hashes
 from plait.model.bucket import UNKEYED, partition_parse, partition_path, partition_text
 from plait.model.instant import Instant
 from plait.model.value import from_text, raw_text, raw_value, to_raw, to_text

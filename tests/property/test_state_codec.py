@@ -28,8 +28,8 @@ from plait.model.decision import (
     SetBack,
     Token,
 )
+from plait.model.document import checksum_of, sealed_checksum, unseal
 from plait.model.instant import TIME_MS_MAX, Action, Instant, Operation
-from plait.model.seal import checksum_of, sealed_checksum, unseal
 from plait.state.checkpoint import write_checkpoint
 from plait.testing import sim_ports
 from plait.timeline import codec, paths

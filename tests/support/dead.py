@@ -7,8 +7,8 @@ import json
 import subprocess
 import sys
 
+from plait.model.document import seal_record
 from plait.model.instant import Instant
-from plait.model.seal import seal_record
 from plait.storage.port import Store
 from plait.timeline import paths
 

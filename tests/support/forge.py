@@ -11,11 +11,11 @@ import pyarrow as pa
 import xxhash
 
 from plait.model.decision import Decision
+from plait.model.document import checksum_of, unseal
 from plait.model.instant import Action, Instant, Operation, time_ms
 from plait.model.schema import FIELD_ID, Schema
-from plait.model.seal import checksum_of, unseal
 from plait.state.cache import StateCache
-from plait.state.decided_sums import decided_sums
+from plait.state.state import decided_sums
 from plait.storage.local import LocalStore
 from plait.storage.port import Store
 from plait.testing import sim_ports

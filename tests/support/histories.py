@@ -20,8 +20,7 @@ from plait.model.changes import (
 )
 from plait.model.decision import Cleaned, Decision, Restored, Savepoint, SavepointChange
 from plait.model.instant import Action, Instant, Operation
-from plait.state.decided_sums import decided_sums
-from plait.state.state import TableState
+from plait.state.state import TableState, decided_sums
 from plait.storage.port import Store
 from plait.timeline import codec, paths
 from plait.timeline.log import Timeline

@@ -20,7 +20,7 @@ from plait import Table
 from plait.definition.create import Definition
 from plait.errors import CommitOutcomeUnknownError
 from plait.files.data_file import data_path
-from plait.files.sidecar import encode_hashes
+from plait.files.hash import encode_hashes
 from plait.locks.port import Holder
 from plait.model.bucket import UNKEYED, BucketId, Partition, partition_text
 from plait.model.changes import (

@@ -42,11 +42,10 @@ LOWEST: Final[Mapping[str, str]] = {
     "files.data_file": "_AT_ONCE",
     "files.deletion": "INLINE_BYTES_MAX",
     "files.digest": "_FEW",
-    "files.hash": "_BLOCK _MATRIX_LENGTH_MAX _MATRIX_ROWS_MIN",
+    "files.hash": "INLINE_KEYS_MAX _BLOCK _MATRIX_LENGTH_MAX _MATRIX_ROWS_MIN",
     "files.key_index": "BLOCK_ENTRIES",
     "files.reader": "BATCH_ROWS_MAX BATCH_BYTES _BATCH_ROWS_MIN",
     "files.row_map": "INLINE_BYTES_MAX",
-    "files.sidecar": "INLINE_KEYS_MAX",
     "files.writer": "GROUP_ROWS ORDERED_GROUP_ROWS GROUP_BYTES",
     "index.builder": "MEMORY_BYTES",
     "index.lookup": "_ALONE _BLOCKS_KEPT",
@@ -121,7 +120,7 @@ FORMAT: Final[Mapping[str, str]] = {
     "files.data_file": "NO_VERSION",
     "files.digest": "_MASK",
     "files.footer": "_END_BYTES COLUMNS_MAX LENGTH_MAX",
-    "files.hash": "SEED _LONG_DIGITS_MAX _STRIPE _PAD",
+    "files.hash": "_WIDTH SEED _LONG_DIGITS_MAX _STRIPE _PAD",
     "files.key_index": "_WIDTH",
     "files.keys": "_NUMBER_BYTES",
     "files.roaring": (
@@ -129,7 +128,6 @@ FORMAT: Final[Mapping[str, str]] = {
         " _BITSET_BYTES _CONTAINERS_MAX _KEY_BITS _KEYS_MAX"
     ),
     "files.row_map": "_WIDTH",
-    "files.sidecar": "_WIDTH",
     "index.builder": "_BYTES_AN_ENTRY",
     "index.merge": "_HASHES",
     "index.run_file": "ENTRY_BYTES _DIRECTORY",
@@ -146,8 +144,8 @@ FORMAT: Final[Mapping[str, str]] = {
     "model.bucket": "UNKEYED",
     "model.order": "NO_ORDER KEY_ORDER",
     "arrow.restage": "NOT_DECIDED",
-    "model.sums": "_MODULO",
-    "model.written": "WRITTEN_ID",
+    "model.decision": "_MODULO",
+    "model.schema": "WRITTEN_ID",
     "read.join": "_ROW_BYTES",
     "read.points": "ANY",
     "services.maintenance.compaction": "_PERCENT",
@@ -162,7 +160,7 @@ FORMAT: Final[Mapping[str, str]] = {
     "stream.message_schema": "VERSION",
     "definition.features": "FORMAT_VERSION",
     "timeline.paths": "_BLOCK _LATER",
-    "model.seal": "_DIGITS",
+    "model.document": "_DIGITS",
 }
 """Parts of a format or of a language, numbers that stand for something, and units."""
 REFUSED: Final[Mapping[str, str]] = {
@@ -191,7 +189,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "locks.file": "_RECORD_BYTES_MAX",
     "locks.identity": "IDENTITY_BYTES_MAX",
     "locks.record": "BYTES_MAX WAITERS_MAX _OWNER_MAX",
-    "model.bounded_json": "DEPTH_MAX NODES_MAX",
+    "model.document": "DEPTH_MAX NODES_MAX",
     "model.bucket": "BUCKETS_MAX",
     "model.order": "_ID_MAX",
     "model.partitioning": "_SIZE_MAX",

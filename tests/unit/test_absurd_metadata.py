@@ -15,8 +15,7 @@ import pytest
 from plait import Table
 from plait.errors import CorruptMetadataError, TableError, UnsupportedFeatureError
 from plait.index.run_file import RunFile
-from plait.model.bounded_json import load_document
-from plait.model.seal import checksum_of, unseal
+from plait.model.document import checksum_of, load_document, unseal
 from plait.storage.local import LocalStore
 from plait.timeline import paths
 from plait.txn.read_pin import load_read_pins

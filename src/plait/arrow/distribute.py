@@ -22,7 +22,7 @@ from plait.files.data_file import LiveFile
 from plait.files.keys import Indices
 from plait.files.row_map import RowMapBuilder
 from plait.model.order import Order
-from plait.model.written import column_of
+from plait.model.schema import column_of
 from plait.storage.scratch import Scratch
 
 _PLACE = pa.field("place", pa.int64())

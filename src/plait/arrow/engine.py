@@ -17,7 +17,7 @@ from plait.model.bucket import Partition
 from plait.model.changes import Digest, WriteStatus
 from plait.model.plan import Snapshot
 from plait.model.request import FileSet, WritePlan
-from plait.model.written import without_written
+from plait.model.schema import without_written
 from plait.storage import open_store
 from plait.storage.port import Store
 

@@ -26,7 +26,7 @@ from plait.model.clauses import Clauses
 from plait.model.instant import Operation
 from plait.model.order import KEY_ORDER
 from plait.model.plan import MOR, TableSpec
-from plait.model.written import unwritten
+from plait.model.schema import unwritten
 from plait.read.join import JoinedRows, SortedBatch, Source, file_positions, joined
 
 _NONE: Indices = np.zeros(0, dtype=np.int64)

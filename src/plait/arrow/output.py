@@ -19,9 +19,15 @@ from plait.arrow.memory import MemoryLimits
 from plait.errors import InvariantError
 from plait.files.data_file import KEYS, MASK, LiveFile, Place, data_path
 from plait.files.footer import leaf_types
-from plait.files.hash import Hashes, key_hashes, sorted_once
+from plait.files.hash import (
+    INLINE_KEYS_MAX,
+    Hashes,
+    encode_hashes,
+    key_hashes,
+    sorted_once,
+    write_sidecar,
+)
 from plait.files.roaring import Positions
-from plait.files.sidecar import INLINE_KEYS_MAX, encode_hashes, write_sidecar
 from plait.files.writer import GROUP_ROWS, ORDERED_GROUP_ROWS, DataFileWriter
 from plait.model.bucket import UNKEYED, BucketId, Partition, partition_text
 from plait.model.changes import (

@@ -22,8 +22,8 @@ from plait.arrow.memory import MemoryLimits, combined, taken
 from plait.arrow.merge import DuplicateRule, Merge, Round
 from plait.files import keys
 from plait.files.footer import Range, joined
+from plait.model.schema import WRITTEN_COLUMN, unwritten
 from plait.model.value import to_raw
-from plait.model.written import WRITTEN_COLUMN, unwritten
 from plait.read.join import SortedBatch, Source
 from plait.storage.scratch import Scratch
 

@@ -15,8 +15,7 @@ from plait.arrow.merge import DuplicateRule, Merge
 from plait.arrow.output import Output, bucket_id, touched_row
 from plait.arrow.runs import Run, RunSink, hull, key_range, merged_order
 from plait.files.footer import Range
-from plait.files.hash import Hashes, key_hashes
-from plait.files.sidecar import encode_hashes
+from plait.files.hash import Hashes, encode_hashes, key_hashes
 from plait.files.writer import DataFileWriter
 from plait.model.bucket import BucketId
 from plait.model.changes import BASE, KEYS_FILES, KEYS_INLINE, LOG

@@ -40,7 +40,7 @@ from plait.model.changes import WriteStats, WriteStatus
 from plait.model.instant import Operation
 from plait.model.plan import MOR, Snapshot, TableSpec
 from plait.model.request import WritePlan
-from plait.model.written import without_written
+from plait.model.schema import without_written
 from plait.storage import open_store
 from plait.storage.port import Store
 

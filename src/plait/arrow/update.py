@@ -22,7 +22,7 @@ from plait.model.bucket import BucketId
 from plait.model.changes import BASE, KEYS_ALL, LOG
 from plait.model.order import KEY_ORDER, NO_ORDER, recorded_order
 from plait.model.plan import MOR
-from plait.model.written import unwritten
+from plait.model.schema import unwritten
 from plait.read.join import SortedBatch, Source
 from plait.read.key_sort import sorted_by_key
 

@@ -27,8 +27,7 @@ from plait.model.contract import Contract, Options
 from plait.model.order import check_order, recorded_order
 from plait.model.partitioning import COLUMN, PartitionField, parse_field
 from plait.model.plan import COW, MOR, UNIQUE_PARTITION, UNIQUE_TABLE, TableSpec
-from plait.model.schema import FIELD_ID, Schema, names_of, type_name
-from plait.model.written import WRITTEN_COLUMN, WRITTEN_OPTION
+from plait.model.schema import FIELD_ID, WRITTEN_COLUMN, WRITTEN_OPTION, Schema, names_of, type_name
 
 _BUCKETS_UNPARTITIONED = 8
 _NOT_KEYS = (pa.types.is_floating, pa.types.is_nested)

@@ -9,7 +9,7 @@ from plait.errors import UnsupportedFeatureError, shortened
 from plait.model.decision import Draft
 from plait.model.instant import Operation
 from plait.model.partitioning import is_plain_name
-from plait.model.written import WRITTEN_OPTION
+from plait.model.schema import WRITTEN_OPTION
 
 FEATURES = ("slots-1", "key-digests-1", "deletion-vectors-1", "reservations-1")
 """What a client must know to read any table that this one writes."""

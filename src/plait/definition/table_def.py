@@ -21,15 +21,20 @@ from plait.definition.features import (
 )
 from plait.definition.ttl import Ttl
 from plait.errors import CorruptMetadataError, RepushOpenError
-from plait.model.compression import Compression
 from plait.model.contract import OPTIONS, Contract, Options
-from plait.model.layout import FormerLayout, Spans, TableLayout
 from plait.model.partitioning import is_plain_name
-from plait.model.plan import UNIQUE_PARTITION, UNIQUE_TABLE, TableSpec
+from plait.model.plan import (
+    UNIQUE_PARTITION,
+    UNIQUE_TABLE,
+    Compression,
+    FormerLayout,
+    Spans,
+    TableLayout,
+    TableSpec,
+)
 from plait.model.replicas import addresses_of
 from plait.model.repush import OpenRepush, is_repush_directory
-from plait.model.schema import Schema
-from plait.model.written import WRITTEN_OPTION
+from plait.model.schema import WRITTEN_OPTION, Schema
 
 _ALWAYS = (
     *("schemas", "schema_id", "partition_by", "bucket_spec", "ordering", "table_type"),

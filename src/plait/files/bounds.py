@@ -20,9 +20,8 @@ from plait.errors import CorruptMetadataError
 from plait.expr.prune import Bounds
 from plait.files.footer import Range, bounded_columns
 from plait.model.plan import TableSpec
-from plait.model.schema import NO_NOTE, Schema
+from plait.model.schema import NO_NOTE, WRITTEN_FIELD, WRITTEN_ID, Schema, column_of
 from plait.model.value import array_of, is_plain, to_raw
-from plait.model.written import WRITTEN_FIELD, WRITTEN_ID, column_of
 
 _MIDNIGHT: Final = "T00:00:00.000000"
 _TEXT: Final = r'null|"(?:[^"\\]|\\.)*"'

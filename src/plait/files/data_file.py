@@ -148,7 +148,7 @@ class Place:
     bucket: int
     kind: str  # BASE, LOG, RUN or REMOVALS
     written: bool = False
-    """Whether its rows have the hidden column too, the last one (``model/written.py``)."""
+    """Whether its rows have the hidden column too, the last one (``model/schema.py``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ import xxhash
 
 from plait.files.data_file import own_name
 from plait.model.plan import TableSpec
+from plait.model.schema import WRITTEN_COLUMN, WRITTEN_FIELD, WRITTEN_ID
 from plait.model.value import Raw, is_plain, raw_text
-from plait.model.written import WRITTEN_COLUMN, WRITTEN_FIELD, WRITTEN_ID
 
 THRIFT_BYTES_MAX: Final = 64 << 20
 _TAIL_BYTES = 64 << 10

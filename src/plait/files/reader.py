@@ -36,9 +36,8 @@ from plait.files.hash import Hashes
 from plait.files.key_index import KeyIndex
 from plait.model.defaults import initial_value
 from plait.model.plan import TableSpec
-from plait.model.schema import Schema
+from plait.model.schema import WRITTEN_ID, Schema, column_of
 from plait.model.value import to_raw
-from plait.model.written import WRITTEN_ID, column_of
 from plait.storage.port import Store, check_path
 
 BATCH_ROWS_MAX: Final = 1 << 16

@@ -31,10 +31,9 @@ from plait.files.hash import key_hashes
 from plait.files.key_index import KeyIndexBuilder
 from plait.model.bucket import partition_text
 from plait.model.changes import ADDED, BASE, LOG
-from plait.model.compression import Compression
 from plait.model.order import KEY_ORDER, NO_ORDER
-from plait.model.plan import TableSpec
-from plait.model.written import WRITTEN_FIELD
+from plait.model.plan import Compression, TableSpec
+from plait.model.schema import WRITTEN_FIELD
 from plait.storage.port import Store, check_path
 
 GROUP_ROWS: Final = 128 * 1024

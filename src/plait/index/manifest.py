@@ -14,8 +14,7 @@ from typing import Final, Self
 
 from plait.errors import CorruptMetadataError, FormatError, StorageError
 from plait.index.run_file import RunFile
-from plait.model.bounded_json import load_document
-from plait.model.seal import checksum_of
+from plait.model.document import checksum_of, load_document
 from plait.storage.port import Store
 from plait.timeline import paths
 

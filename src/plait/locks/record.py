@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from plait.model.seal import Proof, open_record, seal_record
+from plait.model.document import Proof, open_record, seal_record
 
 PATH = ".meta/locks/lease"
 BYTES_MAX = 64 << 10

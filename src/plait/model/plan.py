@@ -1,18 +1,60 @@
-"""Plans for writers and readers on the driver and on executors: frozen, picklable."""
+"""How rows are laid out, and plans for those who write and read them: frozen, picklable."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final, Self, TypeAlias
 
 import pyarrow as pa
 
-from plait.errors import InvariantError, redacted_url
-from plait.model.bucket import BucketSpec
+from plait.errors import InvariantError, OptionError, redacted_url
+from plait.model.bucket import BUCKETS_MAX, BucketSpec
 from plait.model.changes import ADDED, MASKED
-from plait.model.compression import Compression
+from plait.model.contract import CODECS, Options
 from plait.model.partitioning import PartitionField, determines, parse_field, sources_of
-from plait.model.schema import Schema
-from plait.model.written import WRITTEN_COLUMN, WRITTEN_FIELD
+from plait.model.schema import FIELDS_MAX, WRITTEN_COLUMN, WRITTEN_FIELD, Schema
+
+CODEC_OPTION: Final = "file.compression"
+LEVEL_OPTION: Final = "file.compression.level"
+_LEVELS: Final = {"zstd": 22, "gzip": 9}
+"""The highest level of each codec that has levels; the lowest is 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """A codec of Parquet, and its level."""
+
+    codec: str = CODECS[0]
+    level: int | None = None
+    """None: as the codec has it by itself."""
+
+    @classmethod
+    def of(cls, options: Options) -> Self:
+        """Return what a table's options say.
+
+        Raises:
+            OptionError: the codec has no such level.
+
+        >>> Compression.of(Options.of({"file.compression": "zstd", "file.compression.level": 9}))
+        Compression(codec='zstd', level=9)
+        """
+        codec, level = options.choice(CODEC_OPTION), options.count(LEVEL_OPTION)
+        if not level:
+            return cls(codec)
+        most = _LEVELS.get(codec, 0)
+        if level > most:
+            message = f"{LEVEL_OPTION}={level} is not a level of {codec}"
+            allowed = f"use 1 to {most}" if most else f"{codec} has no levels"
+            hint = f"{allowed}; 0 leaves the level to the codec"
+            raise OptionError(message, hint=hint, key=LEVEL_OPTION, value=str(level))
+        return cls(codec, level)
+
+
+Spans: TypeAlias = tuple[tuple[int, int], ...]
+"""Versions: the first and the last of each span of them."""
+_ID_MAX, _VERSION_MAX = (1 << 31) - 1, (1 << 63) - 1
+
 
 COW, MOR = "cow", "mor"
 UNIQUE_PARTITION, UNIQUE_TABLE = "partition", "table"
@@ -63,7 +105,7 @@ class TableSpec:
     statistics: bool = field(default=True, compare=False)
     """Whether bounds of new files are told: no change of the layout, either way is right."""
     written: bool = field(default=False, compare=False)
-    """Whether files that copy rows say which version wrote each (``model/written.py``)."""
+    """Whether files that copy rows say which version wrote each (``model/schema.py``)."""
     compression: Compression = field(default=Compression(), compare=False)
     """Of new files: readers take any."""
     unique: str = field(default=UNIQUE_PARTITION, compare=False)
@@ -176,3 +218,123 @@ class ChangeWindow:
     def until(self) -> int:
         """The last version in it."""
         return self.snapshot.version
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """Where rows lie: what only a repush can change."""
+
+    partition_by: tuple[str, ...]
+    buckets: BucketSpec
+    """Its id is that of the layout; two layouts with one id differ in names of columns alone."""
+    ordering: str | None
+    table_type: str
+
+    @classmethod
+    def of(cls, spec: TableSpec) -> TableLayout:
+        """Take the layout out of a spec."""
+        return cls(spec.partition_by, spec.buckets, spec.ordering, spec.table_type)
+
+    @property
+    def id(self) -> int:
+        """The number by which decisions name it."""
+        return self.buckets.id
+
+    def applied(self, spec: TableSpec, schema: Schema) -> TableSpec:
+        """Return a spec of this layout and a schema."""
+        return replace(
+            spec,
+            schema=schema,
+            partition_by=self.partition_by,
+            buckets=self.buckets,
+            ordering=self.ordering,
+            table_type=self.table_type,
+        )
+
+    def same_buckets(self, other: TableLayout) -> bool:
+        """Tell whether each row is in the same partition and bucket in both."""
+        alike = self.partition_by == other.partition_by
+        return alike and replace(self.buckets, id=other.id) == other.buckets
+
+    def same_place(self, other: TableLayout) -> bool:
+        """Tell whether rows lie alike in both, whatever their ids are."""
+        return replace(self, buckets=replace(self.buckets, id=other.id)) == other
+
+    def to_dict(self) -> dict[str, object]:
+        """Write it as JSON values."""
+        return {
+            "partition_by": list(self.partition_by),
+            "bucket_spec": {
+                "id": self.buckets.id,
+                "key": list(self.buckets.key),
+                "count": self.buckets.count,
+                **({"by": list(self.buckets.by)} if self.buckets.by else {}),
+            },
+            "ordering": self.ordering,
+            "table_type": self.table_type,
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, object]) -> TableLayout:
+        """Read what ``to_dict`` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        bucket, ordering, kind = value["bucket_spec"], value["ordering"], str(value["table_type"])
+        if not isinstance(bucket, dict) or kind not in (COW, MOR):
+            raise TypeError(value)
+        key = _names(bucket["key"])
+        number = whole(bucket["id"], most=_ID_MAX)
+        count = whole(bucket["count"], least=1 if key else 0, most=BUCKETS_MAX)
+        by = _names(bucket.get("by", []))
+        if by and (by == key or by != tuple(name for name in key if name in by)):
+            message = f"buckets by {by} of the key {key}"
+            raise ValueError(message)
+        return cls(
+            _names(value["partition_by"]),
+            BucketSpec(number, key, count, by),
+            None if ordering is None else str(ordering),
+            kind,
+        )
+
+
+def whole(value: object, *, least: int = 0, most: int) -> int:
+    """Return a whole number of metadata; raise ValueError if it is none, or no sensible one.
+
+    >>> whole(3, most=8)
+    3
+    """
+    if type(value) is not int or not least <= value <= most:
+        message = f"expected a whole number from {least} to {most}, found {value!r:.40}"
+        raise ValueError(message)
+    return value
+
+
+def _names(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        message = f"expected names, found {value!r:.80}"
+        raise TypeError(message)
+    if len(value) > FIELDS_MAX:
+        message = f"{len(value)} names"
+        raise ValueError(message)
+    return tuple(value)
+
+
+@dataclass(frozen=True, slots=True)
+class FormerLayout:
+    """A layout that the table had, and the last version that had it."""
+
+    layout: TableLayout
+    until: int
+
+    def to_dict(self) -> dict[str, object]:
+        """Write it as JSON values."""
+        return {"until": self.until, **self.layout.to_dict()}
+
+    @classmethod
+    def from_dict(cls, value: object) -> FormerLayout:
+        """Read what ``to_dict`` wrote; raise KeyError, TypeError or ValueError."""
+        if not isinstance(value, dict):
+            raise TypeError(value)
+        return cls(TableLayout.from_dict(value), whole(value["until"], least=-1, most=_VERSION_MAX))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from plait.errors import OptionError, redacted
-from plait.model.layout import TableLayout
+from plait.model.plan import TableLayout
 
 VERSION, SAVEPOINT, TABLE = "version", "savepoint", "table"
 DELTA, ICEBERG, PARQUET = "delta", "iceberg", "parquet"

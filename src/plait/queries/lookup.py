@@ -23,9 +23,8 @@ from plait.files.partition_values import is_computable, values_of
 from plait.model.bucket import partition_text
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot, TableSpec
-from plait.model.schema import type_name
+from plait.model.schema import column_of, type_name
 from plait.model.value import is_kept, is_plain, texts_of
-from plait.model.written import column_of
 from plait.read.points import ANY, PointReader, Points, WantedKeys
 from plait.read.scan import known_columns
 from plait.read.slices import SliceReader

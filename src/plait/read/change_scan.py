@@ -19,8 +19,7 @@ from plait.expr import Predicate, Where, columns_read, parse_where
 from plait.expr.tree import all_of, conjuncts
 from plait.files.data_file import bucket_spans
 from plait.model.plan import LIVE, UNIQUE_TABLE, ChangeWindow
-from plait.model.schema import CHANGE_COLUMNS, names_of
-from plait.model.written import WRITTEN_COLUMN, WRITTEN_FIELD
+from plait.model.schema import CHANGE_COLUMNS, WRITTEN_COLUMN, WRITTEN_FIELD, names_of
 from plait.read.ahead import read_ahead
 from plait.read.changed import CHANGE_TYPES, BucketChange, Changed
 from plait.read.condition import Condition

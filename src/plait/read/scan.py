@@ -13,8 +13,7 @@ from plait.errors import PredicateError, SchemaMismatchError
 from plait.expr import Where, parse_where, to_json
 from plait.files.data_file import LiveFile, live_files
 from plait.model.plan import Snapshot
-from plait.model.schema import names_of, unknown_column
-from plait.model.written import WRITTEN_FIELD, column_of
+from plait.model.schema import WRITTEN_FIELD, column_of, names_of, unknown_column
 from plait.read.ahead import read_ahead
 from plait.read.frames import Frames
 from plait.read.plan import ScanPlan, plan_scan

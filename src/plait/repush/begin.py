@@ -13,7 +13,7 @@ from plait.errors import OptionError, RepushOpenError, RepushRefusedError
 from plait.model.contract import Options
 from plait.model.decision import CommitResult, Draft
 from plait.model.instant import Action, Instant, Operation
-from plait.model.layout import TableLayout
+from plait.model.plan import TableLayout
 from plait.model.repush import OpenRepush, RepushSource, repush_directory
 from plait.model.request import require_commit_id
 from plait.model.schema import names_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from plait.errors import DuplicateKeyError, RepushRefusedError
-from plait.model.written import WRITTEN_FIELD
+from plait.model.schema import WRITTEN_FIELD
 from plait.repush.parts import RowPart, RowSource
 from plait.repush.shadow import Shadow, ShadowProgress
 from plait.repush.source import open_source

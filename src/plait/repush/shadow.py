@@ -26,8 +26,8 @@ from plait.model.instant import Instant
 from plait.model.order import Order, recorded_order
 from plait.model.plan import Snapshot
 from plait.model.repush import REPUSH_STREAM, OpenRepush
+from plait.model.schema import WRITTEN_OPTION
 from plait.model.stream import Position
-from plait.model.written import WRITTEN_OPTION
 from plait.storage.nested import NestedStore
 from plait.stream.stream import Stream
 from plait.txn.definition import create_table

@@ -17,9 +17,8 @@ from plait.errors import (
     TableNotFoundError,
 )
 from plait.model.consent import SOURCE, absolute_path
-from plait.model.layout import TableLayout
 from plait.model.partitioning import determines, parse_field
-from plait.model.plan import TableSpec
+from plait.model.plan import TableLayout, TableSpec
 from plait.model.repush import (
     DELTA,
     ICEBERG,

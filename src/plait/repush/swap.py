@@ -17,7 +17,7 @@ from plait.errors import (
 from plait.model.changes import PATHS, Changes, WriteStats
 from plait.model.decision import SCOPE_TABLE, Decision, Draft, Scope
 from plait.model.instant import Action, Operation
-from plait.model.layout import TableLayout
+from plait.model.plan import TableLayout
 from plait.model.repush import OpenRepush, RepushSource
 from plait.model.request import WriteRequest
 from plait.repush.begin import resumed, taken

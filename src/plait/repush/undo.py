@@ -15,8 +15,8 @@ from plait.errors import (
 from plait.model.changes import WriteStats
 from plait.model.decision import Draft
 from plait.model.instant import Operation
-from plait.model.layout import FormerLayout
 from plait.model.partitioning import parse_field, sources_of
+from plait.model.plan import FormerLayout
 from plait.model.repush import VERSION, OpenRepush, SourceAddress
 from plait.repush.begin import NewLayout, operation_of, resumed
 from plait.repush.follow import changing

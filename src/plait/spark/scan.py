@@ -16,7 +16,7 @@ from plait.expr.tree import paths_in
 from plait.files.data_file import LiveFile, live_files
 from plait.files.reader import check_footer
 from plait.model.decision import ReadSet
-from plait.model.written import WRITTEN_COLUMN, is_written
+from plait.model.schema import WRITTEN_COLUMN, is_written
 from plait.read.change_scan import ChangeScan
 from plait.read.scan import Scan
 from plait.read.stretches import StretchScan

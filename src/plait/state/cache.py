@@ -18,9 +18,9 @@ from plait.errors import (
 )
 from plait.locks.identity import IDENTITY_BYTES_MAX, identity_of
 from plait.model.decision import Decision
+from plait.model.document import check_seal
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot
-from plait.model.seal import check_seal
 from plait.ports import Ports
 from plait.read.wanted import Wants
 from plait.state.checkpoint import (

@@ -20,20 +20,17 @@ from plait.definition.features import ARCHIVE, RESTORES, divided, unknown_of
 from plait.definition.table_def import TableDef
 from plait.errors import CorruptMetadataError, FormatError, StorageError
 from plait.files.bounds import Kinds, plain_kinds, with_bounds
-from plait.model.bounded_json import NODES_MAX, load_document
 from plait.model.bucket import Partition
 from plait.model.decision import Token
-from plait.model.seal import checksum_of
+from plait.model.document import NODES_MAX, checksum_of, load_document
 from plait.model.stream import Position
 from plait.ports import Ports
-from plait.state.admission import features_in_use, require_writable
-from plait.state.decided_sums import tail_places
 from plait.state.events import TABLES, Events, compact, fold, gathered
 from plait.state.lineage import Archived, Horizons, Late, Lineage, Reservation
 from plait.state.part_file import PART_TABLES, places_of
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part, write_part
 from plait.state.selected import load_places
-from plait.state.state import TableState
+from plait.state.state import TableState, features_in_use, require_writable, tail_places
 from plait.state.sums import changed_places, summed, without_counts
 from plait.state.trust import Trust
 from plait.storage.port import Store

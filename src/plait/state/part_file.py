@@ -22,7 +22,7 @@ from plait.expr.prune import Flags
 from plait.files.bounds import Kinds, bound_fields
 from plait.files.data_file import corrupt, reading
 from plait.files.footer import footer_bytes, footer_hash, named, parse_footer
-from plait.model.layout import Spans
+from plait.model.plan import Spans
 from plait.state.events import TABLES
 from plait.storage.port import Store, check_path
 from plait.timeline import paths

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from plait.errors import CorruptMetadataError
 from plait.expr.prune import Flags
 from plait.files.data_file import corrupt
-from plait.model.layout import Spans
-from plait.model.sums import Sums
+from plait.model.decision import Sums
+from plait.model.plan import Spans
 from plait.read.wanted import Wanted
 from plait.state.events import TABLES, Events, joined
 from plait.state.part_file import (

@@ -2,28 +2,33 @@
 
 ``TableState`` is frozen. Small things are values in it; files and commits are columnar events, in
 parts (on storage, loaded when first needed) and a tail (since then).
+
+Two questions are asked of it before every decision (RFC 0029). Does this client know what writers
+must know? And may the table use what the decision uses?
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from plait.definition.features import closed, refuse_unknown, unknown_of, usable
 from plait.definition.table_def import TableDef, laid_out_with
 from plait.errors import (
     CorruptMetadataError,
+    FeatureError,
     InstantExpiredError,
     InstantNotFoundError,
     InvariantError,
 )
-from plait.model.decision import Decision
+from plait.model.changes import Changes
+from plait.model.decision import Decision, Sums
 from plait.model.instant import Instant
 from plait.model.plan import LIVE, Snapshot
 from plait.model.stream import Position
-from plait.model.sums import Sums
 from plait.read.wanted import Wants
 from plait.state.events import (
     COMMITS,
@@ -52,9 +57,11 @@ from plait.state.selected import (
     is_large,
     load_commits,
     load_lean,
+    load_named,
     load_whole,
+    named,
 )
-from plait.state.sums import sums_of
+from plait.state.sums import changed_files, changed_paths, changed_places, sums_after, sums_of
 from plait.state.trust import Trust, read_decided
 from plait.storage.port import Store
 from plait.timeline import paths
@@ -409,3 +416,102 @@ def files_returned(state: TableState) -> bool:
 
 def _more_files(decision: Decision) -> int:
     return int(decision.changes.added.num_rows) - int(decision.changes.removed.num_rows)
+
+
+def require_writable(state: TableState) -> None:
+    """Raise UnsupportedFeatureError if writers must know what this client does not."""
+    strange = [f"property {key}" for key in state.table.strange]
+    refuse_unknown([*unknown_of(state.writer_features), *strange], path=paths.slot(state.version))
+
+
+def features_in_use(state: TableState, table: TableDef | None = None) -> tuple[str, ...]:
+    """Return the features that a state uses, or that it would with another definition."""
+    defined = state.table if table is None else table
+    return (*state.lineage.features, *state.archive.features, *defined.features)
+
+
+def usable_features(state: TableState) -> tuple[str, ...]:
+    """Return what a table may use, beside what every client knows."""
+    table = state.table
+    return closed(usable(features_in_use(state), table.allowed, table.upgrades))
+
+
+def may_use(state: TableState, feature: str) -> bool:
+    """Tell whether a table may use a feature."""
+    return feature in usable_features(state)
+
+
+def require_usable(state: TableState, used: Collection[str], table: TableDef | None = None) -> None:
+    """Refuse a decision that uses what the table may not use.
+
+    Args:
+        state: what it comes after.
+        used: the features that it uses.
+        table: the definition that it sets.
+
+    Raises:
+        FeatureError: with the names; nothing was written.
+    """
+    defined, before = state.table if table is None else table, features_in_use(state)
+    may = {*before, *usable(before, defined.allowed, defined.upgrades)}
+    off = [name for name in closed(used) if name not in may]
+    if off:
+        message = f"this needs {', '.join(off)}, which the table may not use"
+        hint = f"`tablectl upgrade URI --features {off[0]}` allows it, and refuses older writers"
+        raise FeatureError(message, hint=hint, features=off)
+
+
+def decided_sums(store: Store, state: TableState, changes: Changes) -> Sums:
+    """Return the sums after the decision that follows a state: the cost is that of its changes.
+
+    If the decision before does not tell its sums, all live files are summed up.
+
+    Raises:
+        CorruptMetadataError: the state is damaged, and so are its decisions.
+    """
+    before = state.live
+    if before is None and not state.tail:
+        before = state.trust.base_of(store, state.parts)
+    if before is None:
+        before = sums_of(state.folded(store).live(state.version))
+    if not (changes.added.num_rows or changes.removed.num_rows or changes.masked.num_rows):
+        return before  # as of a clean, which deletes files that are live no more
+    known = _live_of(store, state, changed_paths(changes))
+    return sums_after(before, *changed_files(known, changes, state.version + 1))
+
+
+def tail_places(store: Store, state: TableState) -> pa.Table:
+    """Return how the decisions after the parts changed the sums over live files (PLACES).
+
+    Raises:
+        CorruptMetadataError: the state is damaged, and so are its decisions.
+    """
+    events = gathered(state.tail)
+    touched = [events.added["path"], events.removed["path"], events.masked["path"]]
+    chunks = [chunk for each in touched for chunk in each.chunks]
+    names = pa.chunked_array(chunks, pa.string()).unique()
+    before, after = LIVE.empty_table(), _live_of(store, state, names)
+    if state.parts:
+        older = _named(store, state, names, recent=False)
+        before = fold(older).live(state.parts[-1].last)
+    return changed_places(before, after)
+
+
+def _live_of(store: Store, state: TableState, names: pa.Array) -> pa.Table:
+    """Load those of some files that are live (LIVE)."""
+    if not len(names):
+        return LIVE.empty_table()
+    if state.seen:
+        return state.seen[0].named(names).live(state.version)
+    return fold(_named(store, state, names)).live(state.version)
+
+
+def _named(store: Store, state: TableState, names: pa.Array, *, recent: bool = True) -> Events:
+    if not state.loaded and is_large(state.parts) and not state.trust.wrong:
+        known = [load_named(store, part, names, state.cache) for part in state.parts]
+    else:
+        if not state.loaded:
+            state.folded(store)
+        known = [named(state.loaded[0], names)]
+    tail = [named(gathered(state.tail), names)] if recent else []
+    return Events.concat([Events(), *known, *tail])

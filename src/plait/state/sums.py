@@ -17,8 +17,8 @@ from plait.files.data_file import unmasked, with_masks
 from plait.files.digest import row_hashes
 from plait.files.hash import Hashes
 from plait.model.changes import Changes
+from plait.model.decision import Sums
 from plait.model.plan import LIVE
-from plait.model.sums import Sums
 from plait.state.part_file import PLACES, directories_of
 
 _TOLD: Final = ("stats", "first_version")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from plait.errors import CorruptMetadataError, FormatError, StorageError
-from plait.model.sums import Sums
+from plait.model.decision import Sums
 from plait.state.events import Events, events_of
 from plait.state.parts import Part
 from plait.storage.port import Store

@@ -24,7 +24,7 @@ from typing import Any, Final
 import xxhash
 
 from plait.errors import CorruptMetadataError, EpochUnknownError, FormatError, StreamError
-from plait.model.bounded_json import load_json
+from plait.model.document import load_json
 from plait.model.instant import Instant
 from plait.model.stream import Position
 from plait.storage.port import check_path

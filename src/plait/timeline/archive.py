@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from plait.errors import CorruptMetadataError, InvariantError
 from plait.model.decision import ArchiveFile
+from plait.model.document import check_seal
 from plait.model.instant import Instant
-from plait.model.seal import check_seal
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.columns import load_parquet

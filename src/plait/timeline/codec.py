@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from plait.definition.features import features_of, refuse_other_shape, require_readable
 from plait.errors import CommitError, CorruptMetadataError, FormatError, OptionError
-from plait.model.bounded_json import NODES_MAX, count_nodes
 from plait.model.bucket import Partition
 from plait.model.changes import SECTIONS, Changes, WriteStats
 from plait.model.decision import (
@@ -27,12 +26,12 @@ from plait.model.decision import (
     SavepointChange,
     Scope,
     SetBack,
+    Sums,
     Token,
 )
+from plait.model.document import NODES_MAX, count_nodes, seal, unseal
 from plait.model.instant import TIME_MS_MAX, Action, Instant, Operation
 from plait.model.replicas import SinkLedger
-from plait.model.seal import seal, unseal
-from plait.model.sums import Sums
 from plait.storage.port import check_path
 from plait.timeline import paths
 from plait.timeline.columns import from_json, other_columns, strange_columns, to_json

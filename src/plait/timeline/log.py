@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from plait.errors import CorruptMetadataError, InstantExpiredError, InvariantError
 from plait.model.decision import Decision
+from plait.model.document import sealed_checksum
 from plait.model.instant import Instant
-from plait.model.seal import sealed_checksum
 from plait.storage.port import Store
 from plait.timeline import codec, paths
 from plait.timeline.archive import Archive

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from plait.definition.features import KNOWN
 from plait.errors import CorruptMetadataError
 from plait.model.bucket import Partition
+from plait.model.document import Proof, open_record, seal_record
 from plait.model.instant import Instant, Operation, State
-from plait.model.seal import Proof, open_record, seal_record
 from plait.storage.port import FileInfo, Store
 from plait.timeline import paths
 

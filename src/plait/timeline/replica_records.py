@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from plait.errors import CorruptMetadataError, FormatError
+from plait.model.document import Proof, open_record, seal_record
 from plait.model.instant import Instant
 from plait.model.replicas import Attempt, SinkPosition
-from plait.model.seal import Proof, open_record, seal_record
 from plait.storage.port import Store
 from plait.timeline import paths
 

@@ -13,9 +13,8 @@ from plait.errors import (
     TableExistsError,
 )
 from plait.locks.identity import FORMAT_VERSION
-from plait.model.decision import CommitResult, Decision, Draft
+from plait.model.decision import CommitResult, Decision, Draft, Sums
 from plait.model.instant import Action, Instant, Operation, time_text
-from plait.model.sums import Sums
 from plait.ports import Ports
 from plait.state.state import TableState
 from plait.storage.port import Store

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.files.data_file import LiveFile, live_files, unmasked, with_masks
-from plait.files.hash import Hashes, in_both, key_hashes, sorted_once
+from plait.files.hash import Hashes, decode_hashes, in_both, key_hashes, load_sidecar, sorted_once
 from plait.files.reader import Schemas
-from plait.files.sidecar import decode_hashes, load_sidecar
 from plait.model.bucket import BucketId, partition_parse, partition_text
 from plait.model.changes import KEYS_FILES, KEYS_INLINE, KEYS_NONE, KEYS_SIDECAR, Changes
 from plait.model.plan import TableSpec

@@ -21,11 +21,15 @@ from plait.errors import (
     TableNotFoundError,
 )
 from plait.model.decision import Decision, Draft
+from plait.model.document import sealed_checksum
 from plait.model.instant import after, time_ms, time_text
-from plait.model.seal import sealed_checksum
-from plait.state.admission import features_in_use, require_usable, require_writable
-from plait.state.decided_sums import decided_sums
-from plait.state.state import TableState
+from plait.state.state import (
+    TableState,
+    decided_sums,
+    features_in_use,
+    require_usable,
+    require_writable,
+)
 from plait.timeline import codec, paths
 from plait.txn.table_handle import TableHandle
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from plait.errors import CorruptMetadataError, StorageError
+from plait.model.document import Proof, open_record, seal_record
 from plait.model.history import ReaderEntry
-from plait.model.seal import Proof, open_record, seal_record
 from plait.state.state import TableState
 from plait.storage.port import FileInfo
 from plait.timeline import paths

@@ -42,8 +42,7 @@ from plait.model.instant import Instant, Outcome, State
 from plait.model.replicas import SinkLedger
 from plait.model.request import WriteRequest
 from plait.read.wanted import Wants
-from plait.state.admission import require_usable, require_writable
-from plait.state.state import TableState
+from plait.state.state import TableState, require_usable, require_writable
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant, load_pending, write_inflight, write_requested

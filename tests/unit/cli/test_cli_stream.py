@@ -10,7 +10,7 @@ import pytest
 
 from plait import Table
 from plait.model.decision import Span, Token
-from plait.model.seal import sealed_checksum
+from plait.model.document import sealed_checksum
 from plait.storage import open_store
 from plait.timeline import codec, paths
 

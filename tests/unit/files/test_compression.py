@@ -15,9 +15,8 @@ from plait.files.reader import OpenFile, Schemas
 from plait.files.writer import DataFileWriter
 from plait.model.bucket import BucketSpec
 from plait.model.changes import BASE, LOG
-from plait.model.compression import Compression
 from plait.model.contract import CODECS, Options
-from plait.model.plan import COW, TableSpec
+from plait.model.plan import COW, Compression, TableSpec
 from plait.model.schema import Schema
 from plait.storage.local import LocalStore
 from plait.storage.port import Store

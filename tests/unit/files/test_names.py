@@ -10,8 +10,8 @@ from plait import Table
 from plait.errors import CorruptMetadataError
 from plait.files.data_file import REMOVALS, RUN, Place, data_path
 from plait.files.entry_file import EntryFile, read_entry
+from plait.files.hash import load_sidecar, write_sidecar
 from plait.files.reader import staged_batches
-from plait.files.sidecar import load_sidecar, write_sidecar
 from plait.files.writer import DataFileWriter
 from plait.model.bucket import UNKEYED
 from plait.model.instant import Instant

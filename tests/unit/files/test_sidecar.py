@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from plait.errors import CorruptMetadataError
-from plait.files.sidecar import load_sidecar, write_sidecar
+from plait.files.hash import load_sidecar, write_sidecar
 from plait.storage.local import LocalStore
 from plait.storage.port import Store
 

@@ -13,7 +13,7 @@ from plait.definition.create import Definition
 from plait.errors import InvariantError
 from plait.model.instant import Operation
 from plait.model.request import WriteRequest
-from plait.model.written import WRITTEN_COLUMN
+from plait.model.schema import WRITTEN_COLUMN
 from plait.services.maintenance import expired
 from plait.testing import SimClock, sim_ports
 from plait.txn.definition import create_table

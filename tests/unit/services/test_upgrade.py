@@ -11,9 +11,9 @@ import pytest
 
 from plait import FeatureError, OptionError, Table
 from plait.definition.features import FEATURES, KNOWN, VERSIONS, closed, usable
-from plait.model.seal import seal_record
-from plait.state.admission import usable_features
+from plait.model.document import seal_record
 from plait.state.checkpoint import load_newest
+from plait.state.state import usable_features
 from plait.timeline import paths
 from tests.support.forge import rewrite
 from tests.support.memory import forget

@@ -14,7 +14,7 @@ import pytest
 
 from plait import Table
 from plait.errors import TableNotFoundError
-from plait.files.sidecar import encode_hashes
+from plait.files.hash import encode_hashes
 from plait.model.changes import ADDED, KEYS_ALL, KEYS_INLINE, MASKED, PATHS, TOUCHED, Changes
 from plait.model.decision import Decision, ReadSet, RolledBack
 from plait.model.instant import Action, Instant, Operation

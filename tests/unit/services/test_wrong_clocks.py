@@ -9,8 +9,8 @@ import pytest
 
 from plait import Table
 from plait.errors import ClockUnavailableError, CorruptMetadataError, FormatError, TableError
+from plait.model.document import unseal
 from plait.model.instant import CLOCK_MS_MAX, TIME_MS_MAX, Instant, after, time_ms, time_text
-from plait.model.seal import unseal
 from plait.services.maintenance.ages import current_before
 from plait.services.maintenance.clean import clean
 from plait.services.verify.checks import verify

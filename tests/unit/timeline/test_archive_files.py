@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.errors import CorruptMetadataError, InvariantError
+from plait.model.document import seal
 from plait.model.instant import Instant
-from plait.model.seal import seal
 from plait.storage.memory import MemoryStore
 from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths

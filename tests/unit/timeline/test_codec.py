@@ -12,8 +12,8 @@ import pytest
 from plait.errors import CommitError, CorruptMetadataError, UnsupportedFeatureError
 from plait.model.changes import ADDED, Changes
 from plait.model.decision import Decision
+from plait.model.document import checksum_of, unseal
 from plait.model.instant import Action, Instant, Operation
-from plait.model.seal import checksum_of, unseal
 from plait.timeline import codec, paths
 from plait.timeline.columns import to_parquet
 from plait.timeline.log import Timeline

@@ -9,8 +9,8 @@ import pytest
 
 from plait import Table, UnsupportedFeatureError
 from plait.definition.features import KNOWN, WRITERS_ONLY, definition_features, divided
-from plait.state.admission import require_writable
 from plait.state.checkpoint import load_checkpoint, write_checkpoint
+from plait.state.state import require_writable
 from plait.storage.port import Store
 from plait.timeline import paths
 from tests.support.forge import reseal_checkpoint, rewrite

@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from plait.errors import OptionError, StorageError, redacted_url
 from plait.kafka.records.avro.schema import Node, parse_schema
-from plait.model.bounded_json import load_json
+from plait.model.document import load_json
 from plait.ports import Clock, Ports
 
 if TYPE_CHECKING:

@@ -13,12 +13,10 @@ from plait.model.contract import Options
 from plait.model.decision import CommitResult, Draft
 from plait.model.history import PendingEntry
 from plait.model.instant import Action, Operation
-from plait.model.layout import TableLayout
 from plait.model.partitioning import is_plain_name
-from plait.model.plan import UNIQUE_TABLE
-from plait.model.written import WRITTEN_OPTION
-from plait.state.admission import features_in_use, usable_features
-from plait.state.state import TableState
+from plait.model.plan import UNIQUE_TABLE, TableLayout
+from plait.model.schema import WRITTEN_OPTION
+from plait.state.state import TableState, features_in_use, usable_features
 from plait.txn.recovery import list_pending
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client

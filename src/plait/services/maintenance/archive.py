@@ -23,11 +23,10 @@ from plait.definition.features import ARCHIVE
 from plait.errors import CorruptMetadataError, StorageError, TableError, TableNotFoundError
 from plait.model.changes import PATHS, Changes
 from plait.model.decision import ArchiveFile, Decision, Draft
+from plait.model.document import unseal
 from plait.model.instant import Action, Instant, Operation, Outcome
-from plait.model.seal import unseal
-from plait.state.admission import require_usable
 from plait.state.checkpoint import list_checkpoints, load_checkpoint
-from plait.state.state import TableState
+from plait.state.state import TableState, require_usable
 from plait.timeline import paths
 from plait.timeline.archive import BYTES_MAX, load_archive, write_archive
 from plait.txn.heartbeat import Heartbeat

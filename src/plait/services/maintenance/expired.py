@@ -22,7 +22,7 @@ from plait.files.data_file import LiveFile, live_files, written_versions
 from plait.files.roaring import Positions
 from plait.model.bucket import Partition
 from plait.model.plan import Snapshot, TableSpec
-from plait.model.written import WRITTEN_COLUMN, WRITTEN_FIELD
+from plait.model.schema import WRITTEN_COLUMN, WRITTEN_FIELD
 from plait.read.condition import Condition
 from plait.read.plan import plan_scan
 from plait.read.wanted import Wanted, everything, wanted_where

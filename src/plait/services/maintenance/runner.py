@@ -23,7 +23,7 @@ from plait.services.maintenance.clustering import ClusteringReport, cluster, pla
 from plait.services.maintenance.compaction import CompactionReport, compact, plan_compaction
 from plait.services.maintenance.expiry import ExpiryReport, expire, plan_expiry
 from plait.services.maintenance.rewrite import Sharing
-from plait.state.admission import may_use
+from plait.state.state import may_use
 from plait.timeline.pending import load_pending
 from plait.txn.liveness import is_alive
 from plait.txn.matrix import REWRITES

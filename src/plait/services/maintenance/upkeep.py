@@ -12,7 +12,7 @@ from plait.model.bucket import BucketId
 from plait.model.decision import Decision
 from plait.services.index.build import WRITER_ENTRIES_MAX, falls_due, fold_index
 from plait.services.maintenance.compaction import compact, plan_compaction
-from plait.state.admission import may_use
+from plait.state.state import may_use
 from plait.txn.conflict import touched_buckets
 from plait.txn.matrix import DATA
 from plait.txn.table_handle import TableHandle

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from plait.errors import FormatError, StorageError
 from plait.model.decision import ArchiveFile
-from plait.model.seal import sealed_checksum
+from plait.model.document import sealed_checksum
 from plait.services.verify.report import Findings
 from plait.services.verify.slots import Walk, part_of
 from plait.state.state import TableState

@@ -14,7 +14,7 @@ from plait.files.data_file import LiveFile, live_files, unmasked
 from plait.files.deletion import load_masked
 from plait.files.reader import OpenFile, Schemas
 from plait.model.decision import ArchiveFile
-from plait.model.seal import unseal
+from plait.model.document import unseal
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import codec, paths

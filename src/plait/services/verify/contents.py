@@ -17,11 +17,10 @@ from plait.files.data_file import LiveFile, live_files, unmasked
 from plait.files.deletion import VECTOR_FRAME, load_mask
 from plait.files.digest import Digester
 from plait.files.entry_file import read_entry
-from plait.files.hash import bucket_of, key_hashes
+from plait.files.hash import bucket_of, key_hashes, load_sidecar
 from plait.files.key_index import entries_of
 from plait.files.partition_values import is_computable, values_of
 from plait.files.reader import OpenFile, Schemas
-from plait.files.sidecar import load_sidecar
 from plait.model.decision import Decision
 from plait.model.order import KEY_ORDER
 from plait.model.plan import Snapshot, TableSpec

@@ -17,8 +17,8 @@ from plait.errors import CorruptMetadataError
 from plait.files.data_file import parse_path
 from plait.model.bucket import Partition, partition_parse, partition_path
 from plait.model.decision import ArchiveFile, RolledBack
+from plait.model.document import unseal
 from plait.model.instant import Instant, Outcome
-from plait.model.seal import unseal
 from plait.services.verify.report import Findings
 from plait.services.verify.stored import Listing
 from plait.state.events import Folded

@@ -11,16 +11,14 @@ from plait.errors import FormatError, StorageError
 from plait.files.bounds import Kinds, bound_fields, plain_kinds, with_bounds
 from plait.files.data_file import live_files, unmasked
 from plait.files.reader import load_stats
-from plait.model.decision import Decision
-from plait.model.sums import Sums
+from plait.model.decision import Decision, Sums
 from plait.services.verify.report import Findings
 from plait.state.checkpoint import list_checkpoints, load_checkpoint
-from plait.state.decided_sums import decided_sums
 from plait.state.events import TABLES, Folded
 from plait.state.part_file import PartFile, places_of, read_whole
 from plait.state.parts import Part
 from plait.state.selected import load_places
-from plait.state.state import TableState
+from plait.state.state import TableState, decided_sums
 from plait.state.sums import changed_places, summed, sums_at
 from plait.state.trust import Trust
 from plait.storage.port import Store

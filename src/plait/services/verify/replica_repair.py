@@ -26,10 +26,9 @@ from plait.model.bucket import BucketId, partition_path, partition_text
 from plait.model.changes import KEYS_ALL, KEYS_NONE, PATHS, WriteStatus, touched_whole
 from plait.model.decision import SCOPE_BUCKETS, CommitResult, Scope
 from plait.model.instant import Operation
-from plait.model.layout import TableLayout
-from plait.model.plan import LIVE, Snapshot
+from plait.model.plan import LIVE, Snapshot, TableLayout
 from plait.model.request import WritePlan, WriteRequest
-from plait.model.written import WRITTEN_FIELD, without_written
+from plait.model.schema import WRITTEN_FIELD, without_written
 from plait.read.equal import NO_PRINTS, Prints, fingerprints, unmatched
 from plait.read.scan import Scan
 from plait.read.slices import SliceReader

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from plait.errors import CorruptMetadataError, FormatError, StorageError
 from plait.model.decision import Decision
-from plait.model.seal import unseal
+from plait.model.document import unseal
 from plait.services.verify.report import Findings
 from plait.storage.port import Store
 from plait.timeline import codec, paths

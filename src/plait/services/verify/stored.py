@@ -14,8 +14,8 @@ from plait.errors import CorruptMetadataError, FormatError
 from plait.files.data_file import parse_path
 from plait.files.deletion import VECTOR_FRAME
 from plait.files.entry_file import SEAL_BYTES
+from plait.model.document import Proof, open_record
 from plait.model.instant import Instant
-from plait.model.seal import Proof, open_record
 from plait.services.verify.report import Findings
 from plait.state.checkpoint import checkpoint_of
 from plait.state.events import Folded, Shown
