@@ -1,27 +1,40 @@
-"""Count the files and calls of Plait that each of nine operations passes through.
+"""Count the files and calls of Plait that each of eleven operations passes through.
 
 ``python scripts/hops.py`` runs each operation on a table in memory; ``--files`` lists the files in
 the order in which they are entered. These are the files that a reader must know to follow the
-operation. ``docs/architecture.md`` names the most important ones, and a test compares the two.
+operation. ``docs/architecture.md`` names the most important ones, and a test compares the two. The
+upsert of a Spark DataFrame needs a session, and is measured with ``--spark``: there, what the
+driver does in its thread.
+
+``CEILINGS`` bounds each trip, and a test holds it. A change that adds a capability may not raise
+the trip of those who do not use it: lower the number when a trip gets shorter, and never raise it.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple, Self
+from unittest import mock
 
 import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
 
 import plait
 from plait import Table
 from plait.ports import NullObserver
 from plait.replicate import Replicas, TableSink
 from plait.repush.begin import NewLayout, begin
+from plait.spark.options import WRITING, SourceOptions
+from plait.spark.sink import begin_write
 from plait.stream.transport import Hub
 from plait.testing import open_wrapped
 from plait.testing.wrapper import WrappedStore
@@ -29,7 +42,19 @@ from plait.testing.wrapper import WrappedStore
 ROOT = Path(plait.__file__).parent
 ROWS = pa.table({"id": [1, 2], "value": [10, 20]})
 OVERTAKEN_AT = 2
+FEW = 3
+"""A file that is entered so rarely is one that a reader opens for a line or two."""
 OTHER_ROWS = pa.table({"id": [3], "value": [30]})
+
+
+class Trip(NamedTuple):
+    """How long a trip may be."""
+
+    files: int
+    calls: int
+
+
+CEILINGS: Mapping[str, Trip] = {}
 
 
 class StoreOfTomorrow(WrappedStore):
@@ -38,6 +63,31 @@ class StoreOfTomorrow(WrappedStore):
     def now_ms(self) -> int:
         """Return the time of the inner store, and a day."""
         return self.inner.now_ms() + 24 * 3600 * 1000
+
+
+class OnlyTask(TaskContext):
+    """What Spark tells a task, of the only one."""
+
+    def __new__(cls) -> Self:
+        """Return a context of its own: that of a worker is made once."""
+        return object.__new__(cls)
+
+    def partitionId(self) -> int:  # noqa: N802 - Spark's name
+        """Return the number of the task."""
+        return 0
+
+    def attemptNumber(self) -> int:  # noqa: N802
+        """Return the number of the attempt."""
+        return 0
+
+    def taskAttemptId(self) -> int:  # noqa: N802
+        """Return the number of the attempt among all of them."""
+        return 0
+
+    def getLocalProperty(self, key: str) -> str | None:  # noqa: N802
+        """Return a setting of the session: none was set."""
+        del key
+        return None
 
 
 class Hops:
@@ -88,9 +138,27 @@ def another_client(table: Table) -> Table:
     return Table.open(str(table.describe()["uri"]))
 
 
+def append(table: Table) -> None:
+    """Add two rows to a table without a key, in which nothing optional is switched on."""
+    with uncounted():
+        uri = f"{table.describe()['uri']}-plain"
+        plain = Table.create(uri, "id bigint, value bigint", lock="none")
+    plain.append(ROWS)
+
+
 def upsert(table: Table) -> None:
     """Change two rows."""
     table.upsert(ROWS)
+
+
+def data_source(table: Table) -> None:
+    """Change two rows as ``df.write.format("plait")`` does: on the driver, and in its one task."""
+    options = {"path": str(table.describe()["uri"]), "operation": "upsert"}
+    schema = StructType([StructField("id", LongType()), StructField("value", LongType())])
+    writer = begin_write(SourceOptions.of(options, WRITING), schema, overwrite=False)
+    with mock.patch.object(TaskContext, "get", OnlyTask):  # as in a worker of Spark
+        message = writer.write(iter(ROWS.to_batches()))
+    writer.commit([message])
 
 
 def scan(table: Table) -> None:
@@ -200,6 +268,7 @@ def require(true: bool, message: str) -> None:  # noqa: FBT001 - as assert, but 
 
 
 OPERATIONS: Mapping[str, Callable[[Table], None]] = {
+    "append": append,
     "upsert": upsert,
     "scan": scan,
     "conflict": conflict,
@@ -209,7 +278,9 @@ OPERATIONS: Mapping[str, Callable[[Table], None]] = {
     "compaction": compaction,
     "dual write": dual_write,
     "repush": repush,
+    "data source write": data_source,
 }
+DATAFRAME = "upsert of a DataFrame"
 
 
 def measure(*names: str) -> dict[str, Hops]:
@@ -224,13 +295,38 @@ def measure(*names: str) -> dict[str, Hops]:
     return measured
 
 
+def measure_dataframe(spark: SparkSession, uri: str) -> Hops:
+    """Upsert a DataFrame twice into a table at a place that executors reach; count the second."""
+    table = Table.create(uri, "id bigint, value bigint", record_key=["id"], buckets=1, lock="none")
+    frame = spark.createDataFrame([(1, 10), (2, 20)], "id bigint, value bigint")
+    table.upsert(frame)
+    hops = Hops()
+    hops.count(lambda table: table.upsert(frame), table)
+    return hops
+
+
+def too_long(name: str, hops: Hops) -> bool:
+    """Tell whether a trip is longer than it may be."""
+    most = CEILINGS[name]
+    return len(hops.files) > most.files or sum(hops.files.values()) > most.calls
+
+
 def main() -> None:
     """Print one line for each operation."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", action="store_true", help="list the files too")
-    listed = parser.parse_args().files
-    for name, hops in measure().items():
-        print(f"{name:<13}{len(hops.files):4} files {sum(hops.files.values()):6} calls")
+    parser.add_argument("--spark", action="store_true", help="the upsert of a DataFrame too")
+    asked = parser.parse_args()
+    listed, measured = asked.files, measure()
+    if asked.spark:
+        with tempfile.TemporaryDirectory() as place:
+            spark = SparkSession.builder.master("local[1]").getOrCreate()
+            measured[DATAFRAME] = measure_dataframe(spark, f"{place}/table")
+            spark.stop()
+    for name, hops in measured.items():
+        few = sum(calls <= FEW for calls in hops.files.values())
+        calls = sum(hops.files.values())
+        print(f"{name:<22}{len(hops.files):4} files {calls:6} calls {few:4} files of few calls")
         if listed:
             for file, calls in hops.files.items():
                 print(f"    {calls:5}  {file}")

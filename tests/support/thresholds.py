@@ -159,7 +159,7 @@ FORMAT: Final[Mapping[str, str]] = {
     "storage.tree": "MODE",
     "stream.message_schema": "VERSION",
     "definition.features": "FORMAT_VERSION",
-    "timeline.paths": "_BLOCK _LATER",
+    "timeline.paths": "_BLOCK",
     "model.document": "_DIGITS",
 }
 """Parts of a format or of a language, numbers that stand for something, and units."""

@@ -102,7 +102,8 @@ def features_of(
         used.add(RESTORES)
     if decision.operation is Operation.EXPIRE:
         used.add(TTL)
-    used.update(definition_features(decision.table or {}))
+    if decision.table is not None:
+        used.update(definition_features(decision.table))
     if decision.archived:
         used.add(ARCHIVE)
     return divided(used, allowed)
@@ -128,7 +129,7 @@ def divided(used: Collection[str], allowed: Collection[str] = ()) -> Features:
 def closed(names: Iterable[str]) -> tuple[str, ...]:
     """Return features in their order, without those that every client knows."""
     given = {*names} - {*FEATURES, WRITER_FEATURES}
-    return tuple(name for name in KNOWN if name in given)
+    return tuple(filter(given.__contains__, KNOWN))
 
 
 def usable(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -46,7 +47,7 @@ _FAR = (1 << 63) - 1
 """A version that no table has."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: what follows from it is computed once
 class TableDef:
     """What table-level decisions set, whole."""
 
@@ -82,7 +83,7 @@ class TableDef:
         """Where keys are unique."""
         return self.spec.unique
 
-    @property
+    @functools.cached_property
     def layout(self) -> TableLayout:
         """The layout that the table has."""
         return TableLayout.of(self.spec)
@@ -127,7 +128,7 @@ class TableDef:
         """Who turns a feature on that nothing uses yet."""
         return self.options.choice("features.upgrade")
 
-    @property
+    @functools.cached_property
     def features(self) -> tuple[str, ...]:
         """What a client must know to understand the table, beside what every client knows."""
         opened = () if self.repush is None else (self.repush.layout,)

@@ -28,6 +28,7 @@ _FEW = 16
 _FIXED = {pa.bool_(): 4, pa.int8(): 4, pa.int16(): 4, pa.int32(): 4, pa.int64(): 8}
 """How many bytes of a value are hashed, as Spark does."""
 _TEXTS = (pa.string(), pa.binary())
+_SIMPLE = frozenset((*_FIXED, *_TEXTS))
 _CAME, _REMOVED = 0, 1
 """Seeds: a removal of a key counts differently from a row that has nothing but its key."""
 
@@ -67,9 +68,7 @@ def row_hashes(batch: pa.RecordBatch, *, seed: int = 0, exact: bool = False) -> 
     >>> row_hashes(one).tolist() == row_hashes(two).tolist()
     True
     """
-    if batch.num_rows <= _FEW and all(
-        kind in _FIXED or kind in _TEXTS for kind in batch.schema.types
-    ):
+    if batch.num_rows <= _FEW and _SIMPLE.issuperset(batch.schema.types):
         return _few_hashes(batch, seed)
     return _RowHasher(seed, exact).rows(batch.schema.names, batch.columns, batch.num_rows)
 

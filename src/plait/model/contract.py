@@ -6,6 +6,7 @@ Options are in one registry: parsed once, documented from here.
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -139,6 +140,12 @@ class Option:
             hint = f"for example {examples[self.kind]}, at least {self.minimum:g}"
             raise OptionError(message, hint=hint, key=self.key, value=text)
         return number
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(key: str, text: str) -> float:
+    """Return an option that was checked when it was set: each commit asks for several."""
+    return OPTIONS[key].parse(text)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -348,7 +355,7 @@ class Options:
         return cls(tuple(sorted((key, str(value)) for key, value in values.items())))
 
     def _number(self, key: str) -> float:
-        return OPTIONS[key].parse(dict(self.values).get(key, OPTIONS[key].default))
+        return _parsed(key, dict(self.values).get(key, OPTIONS[key].default))
 
     def size(self, key: str) -> int:
         """Return a size in bytes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -130,7 +131,7 @@ class Check:
     """SQL text over the columns of its schema."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: what follows from the columns is computed once
 class Schema:
     """A version of the table's columns. Every field, nested ones too, carries its id."""
 
@@ -157,14 +158,14 @@ class Schema:
         """The column names."""
         return list(self.arrow.names)
 
-    @property
+    @functools.cached_property
     def defaults(self) -> bool:
         """Whether some column has a default."""
         texts = ((note.initial, note.default) for note in self.notes.values())
         return any(each != (None, None) for each in texts)
 
-    @property
-    def generated(self) -> dict[str, str]:
+    @functools.cached_property
+    def generated(self) -> Mapping[str, str]:
         """The columns whose value others of the row decide, and the expression of each."""
         texts = {number: note.generated for number, note in self.notes.items() if note.generated}
         named = ((each.name, id_of(each)) for each in (self.arrow if texts else ()))

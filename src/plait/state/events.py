@@ -9,6 +9,7 @@ masked and removed several times, and what an event means follows from the order
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -323,10 +324,13 @@ class Events:
         return cls(**{n: joined([getattr(p, n) for p in every]) for n in TABLES})
 
 
+_SCHEMA = operator.attrgetter("schema")
+
+
 def joined(tables: Sequence[pa.Table]) -> pa.Table:
     """Put tables of one kind together; typed bounds that one does not have are null there."""
     first = tables[0].schema
-    if all(table.schema.equals(first) for table in tables[1:]):  # nothing to promote
+    if all(map(first.equals, map(_SCHEMA, tables))):  # nothing to promote
         filled = [table for table in tables if table.num_rows] or tables[:1]
         return filled[0] if len(filled) == 1 else pa.concat_tables(filled)
     return pa.concat_tables(tables, promote_options="default")

@@ -30,7 +30,8 @@ ATTEMPTS = f"{REPLICAS}/attempts"
 POSITIONS = f"{REPLICAS}/positions"
 
 _BLOCK = 10_000
-_LATER = 10
+_SLOT = f"{TIMELINE}/{{:020d}}/{{:020d}}.json"
+_LATER = tuple(1 << step for step in range(10))
 _ATTEMPT = r"[A-Za-z0-9._-]{1,200}"
 _RECORD = re.compile(rf"([^.]+)\.(requested|inflight(\.{_ATTEMPT})?)", re.ASCII)
 _ARCHIVE = re.compile(r"(\d{20})-(\d{20})-([^.]+)\.parquet", re.ASCII)
@@ -45,12 +46,12 @@ def slot(version: int) -> str:
     >>> slot(12345)
     '.meta/timeline/00000000000000000001/00000000000000012345.json'
     """
-    return f"{TIMELINE}/{version // _BLOCK:020d}/{version:020d}.json"
+    return _SLOT.format(version // _BLOCK, version)
 
 
 def slots_after(version: int) -> list[str]:
     """Name slots that are only there if this one was: the next, then in doubling steps."""
-    return [slot(version + (1 << step)) for step in range(_LATER)]
+    return [_SLOT.format(each // _BLOCK, each) for each in map(version.__add__, _LATER)]
 
 
 def requested(instant: Instant) -> str:

@@ -254,8 +254,9 @@ def plan_of(
         RetryableConflictError: columns that it names have been renamed or dropped since.
     """
     known, table = table.spec.schema, with_columns_of(table, request)
-    added = frozenset(ids_in(table.spec.schema.arrow)).difference(ids_in(known.arrow))
-    added |= _brought_ids(request, table.spec.schema)
+    added = _brought_ids(request, table.spec.schema)
+    if table.spec.schema is not known:
+        added |= frozenset(ids_in(table.spec.schema.arrow)).difference(ids_in(known.arrow))
     spec = replace(table.spec, finite=request.finite)
     return WritePlan(
         _checked(_by_columns(_by_layout(request, spec), known), spec),
@@ -276,7 +277,9 @@ def _brought_ids(request: WriteRequest, schema: Schema) -> frozenset[int]:
 
     Nobody promised the rows these ids: they follow the names of the columns.
     """
-    brought = {tuple(path_parts(each.path)) for each in request.brings or ()}
+    if not request.brings:
+        return frozenset()
+    brought = {tuple(path_parts(each.path)) for each in request.brings}
     return frozenset(
         number
         for path, number in ids_by_path(schema.arrow)
