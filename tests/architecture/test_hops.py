@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-from scripts.hops import OPERATIONS, ROOT, measure
+from scripts.hops import CEILINGS, DATAFRAME, OPERATIONS, ROOT, measure, measure_dataframe
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "architecture.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -31,8 +32,25 @@ def test_every_module_that_the_page_names_exists() -> None:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_an_operation_enters_every_module_that_its_steps_name(name: str) -> None:
+def test_an_operation_enters_every_module_that_its_steps_name_and_few_others(name: str) -> None:
+    """A capability costs those who do not use it nothing, also when one reads the code."""
     named = named_in_steps(SECTIONS[name])
-    entered = measure(name)[name].files
+    hops = measure(name)[name]
     assert len(set(named)) > 3
-    assert [module for module in named if module not in entered] == []
+    assert [module for module in named if module not in hops.files] == []
+    most = CEILINGS[name]
+    assert len(hops.files) <= most.files, sorted(hops.files)
+    assert sum(hops.files.values()) <= most.calls, hops.files
+
+
+@pytest.mark.spark
+def test_the_driver_enters_few_modules_for_an_upsert_of_a_dataframe(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    hops, most = measure_dataframe(spark, str(tmp_path / "t")), CEILINGS[DATAFRAME]
+    assert len(hops.files) <= most.files, sorted(hops.files)
+    assert sum(hops.files.values()) <= most.calls, hops.files
+
+
+def test_every_trip_has_a_ceiling() -> None:
+    assert set(CEILINGS) == {*OPERATIONS, DATAFRAME}

@@ -14,6 +14,7 @@ from tests.architecture import exceptions
 ROOT = Path(__file__).resolve().parents[2]
 FILE_LINES, TEST_FILE_LINES, CONFTEST_LINES = 800, 800, 150
 """Beyond this many lines a file needs a reason. No cap to squeeze under: one concept, whole."""
+ROOM_FILES = 30
 FUNCTION_LINES, FUNCTION_LINES_NEVER = 50, 70
 PARAMETERS, POSITIONAL, NESTING, METHODS, FACADE_METHODS = 6, 4, 3, 15, 30
 BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.Try, ast.Match)
@@ -137,3 +138,10 @@ def test_blocks_are_not_nested_deeply(measures: Measures) -> None:
 def test_classes_have_few_public_methods(measures: Measures) -> None:
     check(measures.methods, METHODS, exceptions.MANY_METHODS)
     check(measures.methods, FACADE_METHODS, {})
+
+
+def test_no_room_holds_more_files_than_one_can_look_through() -> None:
+    rooms: dict[str, int] = {}
+    for path in sources("src/plait"):
+        rooms[place_of(path.parent)] = rooms.get(place_of(path.parent), 0) + 1
+    assert {room: count for room, count in rooms.items() if count > ROOM_FILES} == {}

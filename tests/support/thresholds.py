@@ -115,7 +115,7 @@ FORMAT: Final[Mapping[str, str]] = {
     "arrow.curve": "_BITS_MAX _BITS",
     "cli.view": "_KIB",
     "expr.cast": "_INT64_DIGITS _DECIMAL_DIGITS",
-    "spark.fields": "_LONG_MIN",
+    "spark.route": "_LONG_MIN",
     "expr.functions": "_INT64_MAX",
     "files.data_file": "NO_VERSION",
     "files.digest": "_MASK",

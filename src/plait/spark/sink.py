@@ -17,12 +17,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import threading
-import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -36,7 +32,7 @@ from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Announcer
 from plait.definition.evolving import bringing, with_columns_of
 from plait.definition.replicas import require_no_replicas
-from plait.errors import OptionError, StorageError, TableError
+from plait.errors import OptionError, StorageError
 from plait.files.data_file import RUN, data_path
 from plait.files.data_file import Place as FilePlace
 from plait.files.digest import Digester
@@ -53,6 +49,7 @@ from plait.model.request import WritePlan, WriteRequest
 from plait.ports import Ports
 from plait.spark.frame import arrow_schema, check_frame
 from plait.spark.options import SourceOptions
+from plait.spark.pulse import Pulse
 from plait.spark.task import TaskSetting
 from plait.storage import open_store
 from plait.storage.port import Store
@@ -73,10 +70,6 @@ if TYPE_CHECKING:
 _APPENDING = ("append", "insert", "upsert")
 _PATIENCE = 10
 """A write counts as dead after so many heartbeat time-outs: between tasks nothing sends beats."""
-_HOLD_S = 1.0
-"""So long a task takes no more rows before it raises, and so long its process may outlive that.
-While a process takes rows, Spark goes on with the query and reads no error, and after an error
-Spark's worker takes rows and drops them. Full buffers make it read; the end of the process does."""
 _MODE = "spark.sql.sources.partitionOverwriteMode"
 _MODE_OPTION = "partition_overwrite_mode"
 _STATIC, _DYNAMIC = "static", "dynamic"
@@ -365,76 +358,6 @@ class PlaitWriter(ds.DataSourceArrowWriter):
     def abort(self, messages: list[ds.WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's
         """Roll back what the tasks staged."""
         self._job.abort()
-
-
-@dataclass(frozen=True)
-class Pulse:
-    """Signs of life of one task, which hears by them that its instant was rolled back."""
-
-    plan: WritePlan
-    watch: Watch
-    label: str
-
-    @contextlib.contextmanager
-    def beating(self, store: Store) -> Iterator[None]:
-        """Beat while a task works.
-
-        Where the write is older than an interval, look at once: a short task has no beat.
-        """
-        interval_s, instant = self.plan.options.seconds("heartbeat.interval"), self.plan.instant
-
-        def beat() -> None:
-            store.put(paths.heartbeat(instant), self.label.encode())
-            self.watch.look()
-
-        # Clocks that disagree make it look too often, or only with the beats.
-        if Ports().clock.now_ms() - instant.time_ms >= interval_s * 1000:
-            self.look()
-        stop = Ports().background.every(interval_s, beat)
-        try:
-            yield
-        finally:
-            stop()
-
-    def look(self) -> None:
-        """Look for the rollback, and raise RolledBackError; the commit looks again in any case."""
-        with contextlib.suppress(TableError):
-            self.watch.look()
-        self.check()
-
-    def between(self, batches: Batches) -> Batches:
-        """Pass rows on until the beat has come upon the rollback; raise RolledBackError."""
-        for batch in batches:
-            self.check()
-            yield batch
-
-    def check(self) -> None:
-        """Raise RolledBackError if somebody looked, and found the rollback."""
-        ports = Ports()
-        ports.background.tend()
-        error = self.watch.find_error()
-        if error is not None:
-            ports.clock.sleep(_HOLD_S)
-            _end_process_soon(error)
-            raise error
-
-
-def _end_process_soon(error: TableError) -> None:
-    """End this worker process if Spark, which ends it when it reads the error, does not.
-
-    Spark fails the task then. Its error has the text that the process leaves where Spark looks for
-    the last words of one that crashed, if the session asks for them.
-    """
-
-    def end() -> None:
-        if home := os.environ.get("PYTHON_FAULTHANDLER_DIR"):
-            words = "".join(traceback.format_exception_only(error))
-            Path(home, str(os.getpid())).write_text(words, encoding="utf-8")
-        os._exit(1)
-
-    last = threading.Timer(_HOLD_S, end)
-    last.daemon = True
-    last.start()
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from plait import ConstraintError, Insert, OptionError, Table, Update
 from plait.model.partitioning import parse_field
 from plait.model.schema import plain_type
-from plait.spark.fields import field_value, has_value
+from plait.spark.route import field_value, has_value
 from plait.spark.values import Values, spark_schema, spark_type
 
 pytestmark = pytest.mark.spark
