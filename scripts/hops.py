@@ -13,6 +13,7 @@ the trip of those who do not use it: lower the number when a trip gets shorter, 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -66,8 +67,8 @@ CEILINGS: Mapping[str, Trip] = {
     "compaction": Trip(74, 2000),
     "dual write": Trip(88, 1360),
     "repush": Trip(135, 12500),
-    "data source write": Trip(97, 2800),
-    DATAFRAME: Trip(150, 10000),
+    "data source write": Trip(94, 2700),
+    DATAFRAME: Trip(78, 850),
 }
 """The most that each trip may be."""
 
@@ -335,6 +336,7 @@ def main() -> None:
     listed, measured = asked.files, measure()
     if asked.spark:
         with tempfile.TemporaryDirectory() as place:
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             spark = SparkSession.builder.master("local[1]").getOrCreate()
             measured[DATAFRAME] = measure_dataframe(spark, f"{place}/table")
             spark.stop()
