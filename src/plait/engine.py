@@ -9,31 +9,56 @@ row of theirs passes through the driver.
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import entry_points
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from plait.errors import OptionError
+from plait.errors import InvariantError, OptionError, RetryableConflictError
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import ReadSet
 from plait.model.plan import Snapshot, StoreSpec
+from plait.model.replicas import TaskLedger
 from plait.model.request import FileSet, WritePlan
 
 GROUP = "plait.engines"
 
 
-class Staging(Protocol):
-    """One writer's work in one engine. Nothing that it writes is visible before publish."""
+class Relay(Protocol):
+    """Sends the rows of one task to the sinks, on an executor: a value that can be pickled."""
 
-    def write(self, data: object) -> None:
-        """Take rows. Bad input raises SchemaError before a file of it is written."""
+    def stage(
+        self, inner: Staging, plan: WritePlan, task: str, rows: object, snapshot: Snapshot
+    ) -> tuple[WriteStatus, TaskLedger | None]:
+        """Send rows to every sink, then stage them; ``task`` names this attempt alone.
+
+        Raises:
+            ReplicationError: a sink failed. The task must fail, and be run again with all rows.
+            RolledBackError: the commit was decided without this attempt.
+        """
         ...
 
+
+class Staging(ABC):
+    """One writer's work in one engine. Nothing that it writes is visible before publish.
+
+    Three methods do the work. The others have defaults that are right, if slow, for every
+    engine: whatever a staging does not know counts as possible.
+    """
+
+    engine: ClassVar[str] = ""
+    """The name of its engine, for errors."""
+
+    @abstractmethod
+    def write(self, data: object) -> None:
+        """Take rows. Bad input raises SchemaError before a file of it is written."""
+
+    @abstractmethod
     def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None) -> WriteStatus:
         """Finish the files on top of a snapshot and return the status of the whole operation.
 
@@ -41,49 +66,21 @@ class Staging(Protocol):
         on a newer snapshot, and again give the status of the whole; files that this makes
         useless are in its ``garbage``. Everything named is durable on return.
         """
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """Drop what is held locally (buffers, spilled runs); staged files stay."""
-        ...
-
-
-@runtime_checkable
-class Traced(Protocol):
-    """A staging whose data may tell what it was computed from."""
-
-    @property
-    def read_set(self) -> ReadSet | None:
-        """What was read of the table; None if nothing was, or nobody can tell."""
-        ...
-
-
-@runtime_checkable
-class Counted(Protocol):
-    """A staging that knows whether it has begun to write."""
-
-    @property
-    def wrote(self) -> bool:
-        """Whether a file of it may be on the store."""
-        ...
-
-
-@runtime_checkable
-class Removing(Protocol):
-    """A staging that takes removals of keys among its rows."""
 
     def remove(self, keys: object) -> None:
         """Take keys to remove, with every row of theirs that came before.
 
         Raises:
-            OptionError: the operation takes no removals.
+            OptionError: the engine or the operation takes no removals.
         """
-        ...
-
-
-@runtime_checkable
-class Restaging(Protocol):
-    """A staging that can give its rows to another one when the table is laid out anew."""
+        del keys
+        message = f"the engine {self.engine} does not take removals among rows"
+        hint = "merge with a Delete clause, or write Arrow data"
+        raise OptionError(message, hint=hint, key="keys", value=self.engine)
 
     def restaged(self, plan: WritePlan) -> Staging:
         """Return a staging of the same rows under another layout of the table; close this one.
@@ -91,109 +88,168 @@ class Restaging(Protocol):
         The files that were staged are in the garbage of its status.
 
         Raises:
-            RetryableConflictError: the operation would mean something else there.
+            RetryableConflictError: the operation would mean something else there, or the engine
+                cannot stage rows again.
         """
-        ...
+        del plan
+        message = f"the layout changed, and the engine {self.engine} cannot stage rows again"
+        raise RetryableConflictError(message, hint="run the write again")
 
+    @property
+    def read_set(self) -> ReadSet | None:
+        """What was read of the table to compute the rows; None if nothing was, or nobody knows."""
+        return None
 
-@runtime_checkable
-class Reaching(Protocol):
-    """A staging that knows in which partitions it looks at files, once all rows came."""
+    @property
+    def wrote(self) -> bool:
+        """Whether a file of it may be on the store."""
+        return True
 
     def reach(self) -> frozenset[Partition] | None:
-        """Return these partitions; None: maybe any."""
-        ...
-
-
-@runtime_checkable
-class Locating(Protocol):
-    """A staging whose keys any partition may have, and that can tell which keys they are."""
+        """Return the partitions in which files are looked at, once all rows came; None: any."""
+        return None
 
     def keys_asked(self) -> tuple[npt.NDArray[np.uint64], frozenset[Partition]] | None:
         """Return the hashes of the keys that came, and the partitions that may get their rows.
 
-        Sorted, each once. None: they are too many to be looked up one by one, or all rows of the
-        table are looked at.
+        Sorted, each once. None: they are not known, they are too many to be looked up one by one,
+        or all rows of the table are looked at.
         """
-        ...
+        return None
 
-
-def reached_by(staging: Staging) -> frozenset[Partition] | None:
-    """Return the partitions in which a staging looks at files; None: maybe any."""
-    return staging.reach() if isinstance(staging, Reaching) else None
-
-
-def may_have_written(staging: Staging | None) -> bool:
-    """Tell whether a file of a staging may be on the store; one that does not know may have."""
-    if staging is None:
-        return False
-    return staging.wrote if isinstance(staging, Counted) else True
-
-
-def read_by(staging: Staging) -> ReadSet | None:
-    """Return what the rows of a staging were computed from, where their data tells."""
-    return staging.read_set if isinstance(staging, Traced) else None
-
-
-class Engine(Protocol):
-    """Stages rows of the kinds of data that it accepts."""
+    # --- the dual write, where tasks in other processes stage -------------------------------
 
     @property
+    def relays(self) -> bool:
+        """Whether its tasks can send their rows to sinks before they stage them."""
+        return False
+
+    def relay_through(self, relay: Relay) -> None:
+        """Have each task send its rows through this, from the first one on.
+
+        Raises:
+            InvariantError: it does not relay.
+        """
+        del relay
+        message = f"the engine {self.engine} has no tasks that relay"
+        raise InvariantError(message)
+
+    @property
+    def relayed(self) -> Sequence[TaskLedger]:
+        """What the attempts that count sent to sinks, a task each."""
+        return ()
+
+
+class ForwardingStaging(Staging):
+    """A staging around another one; a subclass overrides what it does itself.
+
+    It does not relay: a wrapper has tasks of its own, or none.
+    """
+
+    def __init__(self, inner: Staging) -> None:
+        """Wrap a staging, which is closed with this one."""
+        self._inner = inner
+
+    def write(self, data: object) -> None:
+        """Take rows."""
+        self._inner.write(data)
+
+    def remove(self, keys: object) -> None:
+        """Take keys to remove; raise OptionError if the inner staging takes none."""
+        self._inner.remove(keys)
+
+    def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None) -> WriteStatus:
+        """Finish the files on top of a snapshot and return the status of the whole operation."""
+        return self._inner.stage(snapshot, buckets)
+
+    def restaged(self, plan: WritePlan) -> Staging:
+        """Stage the same rows under another layout; raise RetryableConflictError if it cannot."""
+        self._inner = self._inner.restaged(plan)
+        return self
+
+    @property
+    def read_set(self) -> ReadSet | None:
+        """What was read of the table to compute the rows."""
+        return self._inner.read_set
+
+    @property
+    def wrote(self) -> bool:
+        """Whether a file of it may be on the store."""
+        return self._inner.wrote
+
+    def reach(self) -> frozenset[Partition] | None:
+        """Return the partitions in which files are looked at; None: any."""
+        return self._inner.reach()
+
+    def keys_asked(self) -> tuple[npt.NDArray[np.uint64], frozenset[Partition]] | None:
+        """Return the hashes of the keys that came, and the partitions that may get their rows."""
+        return self._inner.keys_asked()
+
+    def close(self) -> None:
+        """Close the inner staging."""
+        self._inner.close()
+
+
+class Engine(ABC):
+    """Stages rows of the kinds of data that it accepts.
+
+    By default an engine works in this process and without a session, and neither tells columns
+    nor rewrites files.
+    """
+
+    @property
+    @abstractmethod
     def name(self) -> str:
         """Its name, for errors and client facts."""
-        ...
 
+    @abstractmethod
     def accepts(self, data: object) -> bool:
         """Tell whether this engine takes such data."""
-        ...
 
+    @abstractmethod
     def staging(self, plan: WritePlan, announce: Callable[[Iterable[Partition]], None]) -> Staging:
         """Begin. ``announce`` must have returned before a file appears in a new partition.
 
         It raises RolledBackError once the instant was ended by somebody else. Ask it with nothing
         before each piece of work that takes long, and stop.
         """
-        ...
 
+    @abstractmethod
     def digest(self, data: object, plan: WritePlan) -> Digest:
         """Return the digest of rows without writing them, as staging them would give it."""
-        ...
-
-
-@runtime_checkable
-class Opening(Protocol):
-    """An engine that can tell the columns of data before it is written."""
 
     def opened(self, data: object) -> tuple[object, pa.Schema]:
         """Return data that can be written in its place, and its columns.
 
         Raises:
             OptionError, SchemaError: this is no kind of data that can be written.
+            OptionError: the engine cannot tell the columns before the data is written.
         """
-        ...
+        del data
+        message = f"the engine {self.name} does not add columns"
+        raise OptionError(message, hint="omit evolve='add'", key="evolve", value="add")
 
+    def within(self, session: object) -> Engine | None:
+        """Return the engine that works in this session; None if it knows no sessions.
 
-@runtime_checkable
-class EngineOfSessions(Protocol):
-    """An engine that works in a session of its own system, also where no rows come."""
-
-    def within(self, session: object) -> Engine:
-        """Return the engine that works in this session; raise OptionError if it is none."""
-        ...
+        Raises:
+            OptionError: it knows sessions, and this is none.
+        """
+        del session
+        return None
 
     def require_reachable(self, store: StoreSpec) -> None:
-        """Raise CapabilityMissingError if the processes of its sessions cannot reach a store."""
-        ...
-
-
-@runtime_checkable
-class Rewriting(Protocol):
-    """An engine that rewrites sets of files, in this process or on executors."""
+        """Raise CapabilityMissingError if its processes cannot reach a store."""
+        del store  # this process opened it
 
     @property
     def width(self) -> int:
-        """How many sets it rewrites at once."""
-        ...
+        """How many sets of files it rewrites at once.
+
+        Raises:
+            OptionError: it rewrites none.
+        """
+        raise self._cannot_rewrite()
 
     def rewrite(
         self,
@@ -205,9 +261,17 @@ class Rewriting(Protocol):
         """Put the visible rows of each set into one file; return the status of all of them.
 
         Sets that are one file without hidden rows by now are left out. Everything is durable on
-        return. ``announce`` is as in ``Engine.staging``.
+        return. ``announce`` is as in ``staging``.
+
+        Raises:
+            OptionError: it rewrites none.
         """
-        ...
+        del plan, snapshot, sets, announce
+        raise self._cannot_rewrite()
+
+    def _cannot_rewrite(self) -> OptionError:
+        message = f"the engine {self.name} cannot rewrite files"
+        return OptionError(message, hint="leave spark= out", key="spark", value=self.name)
 
 
 @functools.cache
@@ -236,8 +300,8 @@ def engine_within(session: object, default: Engine) -> Engine:
     if session is None:
         return default
     for engine in _engines(type(session).__module__.split(".", 1)[0]):
-        if isinstance(engine, EngineOfSessions):
-            return engine.within(session)
+        if (found := engine.within(session)) is not None:
+            return found
     kind = type(session).__qualname__
     message = f"no engine works in a session of type {type(session).__module__}.{kind}"
     raise OptionError(message, hint="pass a SparkSession", key="spark", value=kind)
@@ -251,6 +315,5 @@ def require_session(session: object, default: Engine, stores: Iterable[StoreSpec
         CapabilityMissingError: its processes cannot reach a store.
     """
     engine = engine_within(session, default)
-    if isinstance(engine, EngineOfSessions):
-        for store in stores:
-            engine.require_reachable(store)
+    for store in stores:
+        engine.require_reachable(store)

@@ -12,6 +12,7 @@ from plait.arrow.ingest import Rows, accepts, open_rows
 from plait.arrow.rewrite import rewrite_files
 from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Task
+from plait.engine import Engine
 from plait.files.digest import digest_of
 from plait.model.bucket import Partition
 from plait.model.changes import Digest, WriteStatus
@@ -22,7 +23,7 @@ from plait.storage import open_store
 from plait.storage.port import Store
 
 
-class ArrowEngine:
+class ArrowEngine(Engine):
     """Stages Arrow data, pandas and Polars frames, and anything with an Arrow C stream."""
 
     def __init__(self, *, store: Store | None = None, spill_directory: str | None = None) -> None:
@@ -39,7 +40,7 @@ class ArrowEngine:
     @property
     def name(self) -> str:
         """Its name."""
-        return "arrow"
+        return ArrowStaging.engine
 
     def accepts(self, data: object) -> bool:
         """Tell whether this engine takes such data."""

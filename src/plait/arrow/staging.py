@@ -32,6 +32,7 @@ from plait.arrow.restage import removes_in_partitions, replayed, require_restage
 from plait.arrow.runs import Incoming, RunSink
 from plait.arrow.sinks import AppendSink, LogSink
 from plait.arrow.task import Task
+from plait.engine import Staging
 from plait.errors import OptionError, TransactionClosedError
 from plait.files.digest import Digester
 from plait.files.hash import Hashes, key_hashes, sorted_once
@@ -51,13 +52,15 @@ _TO_OWN_PLACE: Final = (Operation.INSERT, Operation.UPSERT, Operation.DELETE)
 whole ones."""
 
 
-class ArrowStaging:
+class ArrowStaging(Staging):
     """Buffers rows by bucket, flushes them in the background, and stages files.
 
     Memory stays within 1.5 times ``write.buffer.size`` whatever comes in. The same class works in
     tasks elsewhere: give each its own ``Task`` and a snapshot of the buckets that are its own,
     and send the status home with ``WriteStatus.to_bytes``.
     """
+
+    engine = "arrow"
 
     def __init__(
         self,

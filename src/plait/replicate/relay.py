@@ -13,16 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from plait.engine import Staging, may_have_written, read_by
-from plait.errors import (
-    InvariantError,
-    RetryableConflictError,
-    RolledBackError,
-    StorageError,
-)
+from plait.engine import Staging
+from plait.errors import RetryableConflictError, RolledBackError, StorageError
 from plait.model.bucket import BucketId
 from plait.model.changes import Digest, WriteStatus
-from plait.model.decision import CommitResult, ReadSet
+from plait.model.decision import CommitResult
 from plait.model.instant import Instant
 from plait.model.plan import Snapshot
 from plait.model.replicas import SinkLedger, TaskLedger
@@ -36,7 +31,7 @@ from plait.storage import open_store
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.replica_records import delete_attempts
-from plait.write.replication import Relaying
+from plait.write.replication import ReplicatedStaging
 
 _log = logging.getLogger(__name__)
 _LOOK_S: Final = 1.0
@@ -98,7 +93,7 @@ class TaskRelay:
         return status, None if ledger is None else ledger.tasks[0]
 
 
-class RelayedStaging:
+class RelayedStaging(ReplicatedStaging):
     """Opens the sinks once, leaves the writer's record, and has the tasks send their rows."""
 
     def __init__(
@@ -110,6 +105,7 @@ class RelayedStaging:
         pace: Pace,
     ) -> None:
         """Begin; nothing is written, and no sink is opened."""
+        super().__init__(inner)
         self._plan, self._sender = plan, sender
         self._sinks, self._pace = tuple(sinks), pace
         self._began = False
@@ -117,11 +113,7 @@ class RelayedStaging:
         """Attempts that came to their end, those of rounds before the last too."""
         self._expected: Digest | None = None
         """What sinks got under an older layout of the table, and are to get again."""
-        self._relay_through(inner)
-
-    def write(self, data: object) -> None:
-        """Take data; its rows are sent and staged by ``stage``."""
-        self._inner.write(data)
+        self._have_tasks_relay()
 
     def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None) -> WriteStatus:
         """Have the tasks send and stage their rows; what is staged again is sent again.
@@ -131,8 +123,8 @@ class RelayedStaging:
         """
         if not self._began:
             self._connect()
-        status = self._inner.stage(snapshot, buckets)
-        self._reported.update(each.task for each in self._tasks.relayed)
+        status = super().stage(snapshot, buckets)
+        self._reported.update(each.task for each in self._inner.relayed)
         self._require_expected()
         return status
 
@@ -143,30 +135,22 @@ class RelayedStaging:
             RetryableConflictError: the operation would mean something else there, for the table or
                 for the sinks.
         """
-        sent = sum((each.digest for each in self._tasks.relayed), Digest())
-        self._relay_through(restaged_with_sinks(self._inner, self._plan, plan))
+        sent = sum((each.digest for each in self._inner.relayed), Digest())
+        self._inner = restaged_with_sinks(self._inner, self._plan, plan)
+        self._have_tasks_relay()
         self._plan, self._expected = plan, sent if self._began else None
         return self
 
     @property
     def ledger(self) -> SinkLedger | None:
         """What every sink holds; None if no row came."""
-        tasks = tuple(self._tasks.relayed)
+        tasks = tuple(self._inner.relayed)
         return SinkLedger(tuple(sink.name for sink in self._sinks), tasks) if tasks else None
-
-    @property
-    def read_set(self) -> ReadSet | None:
-        """What the rows were computed from, where the engine knows."""
-        return read_by(self._inner)
 
     @property
     def wrote(self) -> bool:
         """Whether the instant must be rolled back if it fails: something of it exists."""
-        return self._began or may_have_written(self._inner)
-
-    def close(self) -> None:
-        """Let go of the data."""
-        self._inner.close()
+        return self._began or super().wrote
 
     def end(self, result: CommitResult | None) -> None:
         """Remove the records that the commit settles; after anything else, write the own again."""
@@ -181,12 +165,8 @@ class RelayedStaging:
         except StorageError:
             _log.warning("attempt records of %s are as they were", sender.instant, exc_info=True)
 
-    def _relay_through(self, inner: Staging) -> None:
-        if not isinstance(inner, Relaying):
-            message = "the engine of a relayed write has no tasks that relay"
-            raise InvariantError(message)
-        self._inner, self._tasks = inner, inner
-        inner.relay_through(TaskRelay(self._sinks, self._pace))
+    def _have_tasks_relay(self) -> None:
+        self._inner.relay_through(TaskRelay(self._sinks, self._pace))
 
     def _require_expected(self) -> None:
         """Refuse other rows than were sent before: the sinks would keep those, too.
@@ -197,7 +177,7 @@ class RelayedStaging:
         expected, self._expected = self._expected, None
         if expected is None:
             return
-        sent = sum((each.digest for each in self._tasks.relayed), Digest())
+        sent = sum((each.digest for each in self._inner.relayed), Digest())
         if sent != expected:
             message = "the DataFrame returned different rows after a repush than before it"
             hint = "persist or checkpoint it before writing, or run the whole job again"

@@ -20,7 +20,7 @@ from plait.replicate.sender import Sender
 from plait.replicate.sink import Sink
 from plait.replicate.staging import DualStaging
 from plait.txn.transaction import OptimisticTransaction
-from plait.write.replication import Relaying, ReplicatedStaging
+from plait.write.replication import ReplicatedStaging
 
 _WITHOUT: Final = "write without replicas and repair"
 _REMOVED: Final = "remove the sinks from the table, and add and repair them afterwards"
@@ -97,7 +97,7 @@ class Replicas:
         """Return a staging that sends rows to the sinks first, then to ``staging``."""
         pace = Pace(self.batch_size, self.retries, self.patience_s)
         sender = Sender(txn.handle.store, txn.instant, txn.handle.ports, txn.check_alive)
-        if isinstance(staging, Relaying):
+        if staging.relays:
             return RelayedStaging(staging, plan, sender, self.sinks, pace)
         return DualStaging(staging, plan, sender, self.sinks, pace)
 

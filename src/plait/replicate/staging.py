@@ -10,8 +10,9 @@ from typing import Final, Self
 import pyarrow as pa
 
 from plait.arrow.check import prepare, prepare_removals
-from plait.engine import Removing, Restaging, Staging, may_have_written, reached_by
-from plait.errors import InvariantError, ReplicationError, RetryableConflictError, StorageError
+from plait.engine import Staging
+from plait.errors import ReplicationError, RetryableConflictError, StorageError
+from plait.files.hash import Hashes
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult
@@ -24,6 +25,7 @@ from plait.replicate.lane import Batch
 from plait.replicate.sender import Sender
 from plait.replicate.sink import Sink, SinkSchema
 from plait.timeline.replica_records import delete_attempts
+from plait.write.replication import ReplicatedStaging
 
 _log = logging.getLogger(__name__)
 _TASK: Final = "0"
@@ -83,14 +85,11 @@ def restaged_with_sinks(inner: Staging, before: WritePlan, after: WritePlan) -> 
         RetryableConflictError: the operation would mean something else there, for the table or for
             the sinks.
     """
-    if not isinstance(inner, Restaging):
-        message = "the engine of a dual write cannot stage again"
-        raise InvariantError(message)
     require_same_in_sinks(before.spec, after.spec)
     return inner.restaged(after)
 
 
-class DualStaging:
+class DualStaging(ReplicatedStaging):
     """Sends each batch to all sinks, then hands its rows on to the table's own staging."""
 
     def __init__(
@@ -110,7 +109,8 @@ class DualStaging:
             sinks: get each batch first.
             pace: how batches are cut and sent.
         """
-        self._inner, self._plan, self._sender = inner, plan, sender
+        super().__init__(inner)
+        self._plan, self._sender = plan, sender
         self._sinks, self._pace = sinks, pace
         self._schema = SinkSchema.of(plan.spec)
         self._cutter = Cutter(pace.batch_size)
@@ -136,11 +136,7 @@ class DualStaging:
 
     def remove(self, keys: object) -> None:
         """Take keys to remove, after all rows that came before."""
-        inner = self._inner
-        if not isinstance(inner, Removing):
-            message = "the engine of a dual write takes no removals"
-            raise InvariantError(message)
-        self._remove(prepare_removals(keys, self._plan.spec), inner.remove)
+        self._remove(prepare_removals(keys, self._plan.spec), self._inner.remove)
 
     def restaged(self, plan: WritePlan) -> Self:
         """Stage the same rows under another layout of the table; the sinks hold them already.
@@ -155,13 +151,18 @@ class DualStaging:
     def reach(self) -> frozenset[Partition] | None:
         """Return the partitions in which files are looked at; every row has come."""
         self._drain()
-        return reached_by(self._inner)
+        return super().reach()
+
+    def keys_asked(self) -> tuple[Hashes, frozenset[Partition]] | None:
+        """Return the hashes of the keys, and the partitions of their rows; every row has come."""
+        self._drain()
+        return super().keys_asked()
 
     def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None) -> WriteStatus:
         """Stage what all sinks hold."""
         self._drain()
         self._require_whole()
-        return self._inner.stage(snapshot, buckets)
+        return super().stage(snapshot, buckets)
 
     @property
     def ledger(self) -> SinkLedger | None:
@@ -172,7 +173,7 @@ class DualStaging:
     @property
     def wrote(self) -> bool:
         """Whether the instant must be rolled back if it fails: something of it exists."""
-        return self._fan_out is not None or may_have_written(self._inner)
+        return self._fan_out is not None or super().wrote
 
     def close(self) -> None:
         """Close the sinks and drop what is held locally."""
@@ -181,7 +182,7 @@ class DualStaging:
         self._closed = True
         if self._fan_out is not None:
             self._fan_out.close()
-        self._inner.close()
+        super().close()
 
     def end(self, result: CommitResult | None) -> None:
         """Remove the attempt record after a commit; write it again after anything else."""

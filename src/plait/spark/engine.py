@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from plait.arrow.clauses import rows_spec
+from plait.engine import Engine
 from plait.errors import OptionError
 from plait.model.bucket import Partition
 from plait.model.changes import Digest, WriteStatus
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class SparkEngine:
+class SparkEngine(Engine):
     """Stages Spark DataFrames, classic and Connect. No row of them passes through the driver."""
 
     def __init__(self, session: SparkSession | None = None) -> None:
@@ -41,7 +42,7 @@ class SparkEngine:
     @property
     def name(self) -> str:
         """Its name."""
-        return "spark"
+        return SparkStaging.engine
 
     def accepts(self, data: object) -> bool:
         """Tell whether this engine takes such data."""

@@ -18,6 +18,7 @@ from plait.arrow.merge_into import Merging
 from plait.arrow.restage import require_restageable, settled
 from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Task
+from plait.engine import Relay, Staging
 from plait.errors import (
     OptionError,
     TableError,
@@ -57,13 +58,12 @@ from plait.write.combine import (
     places_of,
     with_garbage,
 )
-from plait.write.replication import Relay
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class SparkStaging:
+class SparkStaging(Staging):
     """Stages DataFrames: one task a share of the buckets, one report a task.
 
     Rows of a table with a key are brought to their tasks, so that each (partition, bucket) has one:
@@ -76,6 +76,8 @@ class SparkStaging:
     before, with the same keys; a query that gives others (random keys, a source that moves) is
     refused rather than mixed from two evaluations. Persist such a DataFrame before writing it.
     """
+
+    engine = "spark"
 
     def __init__(
         self,
@@ -215,6 +217,11 @@ class SparkStaging:
         if self._route is None or idle or plan.spec.ordering is not None:
             return None
         return frozenset(map(self._route.task_of, buckets))
+
+    @property
+    def relays(self) -> bool:
+        """Each task can send its rows to sinks."""
+        return True
 
     def relay_through(self, relay: Relay) -> None:
         """Have each task send its rows to sinks through this, before it stages them."""

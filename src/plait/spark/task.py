@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +22,7 @@ from pyspark import TaskContext
 from plait.arrow.engine import sum_rows
 from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Announcer, Task
+from plait.engine import Relay
 from plait.errors import InvariantError, Retry, StorageError, TableError
 from plait.files.hash import key_hashes
 from plait.model.changes import Digest, WriteStatus
@@ -31,9 +31,6 @@ from plait.model.request import WritePlan
 from plait.spark.route import Route, typed
 from plait.spark.transfer import PackedSnapshot, TaskReport, marked
 from plait.storage import open_store
-
-if TYPE_CHECKING:
-    from plait.write.replication import Relay
 
 Batches = Iterator[pa.RecordBatch]
 

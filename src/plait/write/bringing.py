@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from plait.definition.evolving import bringing, brought, with_columns_of
 from plait.definition.table_def import TableDef
-from plait.engine import Engine, Opening
+from plait.engine import Engine
 from plait.errors import OptionError, SchemaMismatchError
 from plait.model.request import WriteRequest
 
@@ -27,9 +27,6 @@ def bring(
         OptionError: the engine cannot tell, or there are sinks, which lack such columns.
         RepushOpenError: a repush is open, and a column would be added.
     """
-    if not isinstance(engine, Opening):
-        message = f"the engine {engine.name} does not add columns"
-        raise OptionError(message, hint="omit evolve='add'", key="evolve", value="add")
     data, given = engine.opened(data)
     if request.brings is None:
         request = bringing(request, table, given)

@@ -20,6 +20,7 @@ from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Task
 from plait.definition.evolving import with_columns_of
 from plait.definition.replicas import require_no_replicas
+from plait.engine import Engine, ForwardingStaging
 from plait.errors import RetryableConflictError
 from plait.files.data_file import REMOVALS, parse_path, reading
 from plait.files.reader import staged_batches
@@ -145,7 +146,7 @@ def decide(
 
 
 @dataclass(frozen=True)
-class _Engine:
+class _Engine(Engine):
     """The Arrow engine, with what is staged already."""
 
     store: Store
@@ -153,7 +154,7 @@ class _Engine:
 
     @property
     def name(self) -> str:
-        return "gather"
+        return _Staging.engine
 
     def accepts(self, data: object) -> bool:
         return isinstance(data, pa.RecordBatchReader)
@@ -168,8 +169,10 @@ class _Engine:
         return sum_rows(data, plan)
 
 
-class _Staging:
+class _Staging(ForwardingStaging):
     """Stages runs through the Arrow writer, beside the final files."""
+
+    engine = "gather"
 
     def __init__(
         self, plan: WritePlan, announce: Announce, store: Store, gathered: Gathered
@@ -178,19 +181,11 @@ class _Staging:
         self._gathered = gathered
         self._done = combine_tasks(gathered.statuses, keyed=plan.spec.keyed)
         task = Task("commit", partitions=tuple(places_of(self._done)))
-        self._inner = ArrowStaging(plan, announce, task=task, store=store)
-
-    def write(self, data: object) -> None:
-        """Take rows of the runs."""
-        self._inner.write(data)
-
-    def remove(self, keys: object) -> None:
-        """Take removals of the runs."""
-        self._inner.remove(keys)
+        super().__init__(ArrowStaging(plan, announce, task=task, store=store))
 
     def stage(self, snapshot: Snapshot, buckets: frozenset[BucketId] | None) -> WriteStatus:
         """Stage on a snapshot. The runs are garbage from the start."""
-        staged = self._inner.stage(snapshot, buckets)
+        staged = super().stage(snapshot, buckets)
         status = combine_tasks([self._done, staged], keyed=self._plan.spec.keyed)
         self._announce(places_of(status))
         garbage = [*self._gathered.runs, *self._gathered.spent, *self._strays(status)]
@@ -209,13 +204,13 @@ class _Staging:
         fresh._inner = self._inner.restaged(plan)
         return fresh
 
-    def reach(self) -> frozenset[Partition] | None:
-        """Return the partitions in which files are looked at; None: any."""
-        return self._inner.reach()
+    @property
+    def wrote(self) -> bool:
+        """The final files and the runs are on the store."""
+        return True
 
-    def close(self) -> None:
-        """Drop what is held locally."""
-        self._inner.close()
+    def keys_asked(self) -> None:
+        """Return None: the keys of the final files are not known here."""
 
     def _strays(self, status: WriteStatus) -> set[str]:
         """Find what attempts left that did not bring their task to its end."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.engine import Locating, Staging
+from plait.engine import Staging
 from plait.errors import CorruptMetadataError
 from plait.files.hash import Hashes
 from plait.model.bucket import Partition, partition_text
@@ -31,7 +31,7 @@ def located(handle: TableHandle, snapshot: Snapshot, staging: Staging) -> Snapsh
         StorageError: the store failed.
     """
     state = handle.cache.known()
-    if not isinstance(staging, Locating) or state.table.index is None:
+    if state.table.index is None:
         return snapshot
     asked = staging.keys_asked()
     if asked is None or state.version != snapshot.version:

@@ -3,61 +3,31 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, runtime_checkable
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from plait.definition.table_def import TableDef
-from plait.engine import Staging
+from plait.engine import ForwardingStaging, Staging
 from plait.errors import OptionError
-from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult
-from plait.model.plan import Snapshot
-from plait.model.replicas import SinkLedger, TaskLedger
+from plait.model.replicas import SinkLedger
 from plait.model.request import WritePlan, WriteRequest
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
 
 
-class ReplicatedStaging(Staging, Protocol):
-    """A staging that sends rows to sinks before it stages them."""
+class ReplicatedStaging(ForwardingStaging):
+    """A staging that sends rows to sinks before the one inside stages them."""
 
     @property
+    @abstractmethod
     def ledger(self) -> SinkLedger | None:
         """What every sink holds of the rows that were staged; None if no row came."""
-        ...
 
+    @abstractmethod
     def end(self, result: CommitResult | None) -> None:
         """Hear how the commit ended; None: it failed, or nobody knows."""
-        ...
-
-
-class Relay(Protocol):
-    """Sends the rows of one task to the sinks, on an executor: a value that can be pickled."""
-
-    def stage(
-        self, inner: Staging, plan: WritePlan, task: str, rows: object, snapshot: Snapshot
-    ) -> tuple[WriteStatus, TaskLedger | None]:
-        """Send rows to every sink, then stage them; ``task`` names this attempt alone.
-
-        Raises:
-            ReplicationError: a sink failed. The task must fail, and be run again with all rows.
-            RolledBackError: the commit was decided without this attempt.
-        """
-        ...
-
-
-@runtime_checkable
-class Relaying(Protocol):
-    """A staging whose tasks elsewhere can send their rows to sinks before they stage them."""
-
-    def relay_through(self, relay: Relay) -> None:
-        """Have each task send its rows through this, from the first one on."""
-        ...
-
-    @property
-    def relayed(self) -> Sequence[TaskLedger]:
-        """What the attempts that count sent, a task each."""
-        ...
 
 
 class Replication(Protocol):
@@ -153,7 +123,7 @@ def replicated(
     Raises:
         OptionError: they cannot send their rows.
     """
-    if elsewhere and not isinstance(staging, Relaying):
+    if elsewhere and not staging.relays:
         message = "this engine cannot send rows to replicas"
         hint = "write Arrow data or a Spark DataFrame, or without replicas, and repair the sinks"
         raise OptionError(message, hint=hint, key="replicas", value=", ".join(replicas.names))

@@ -10,8 +10,8 @@ from typing import Self, Unpack
 
 from plait.arrow.engine import ArrowEngine
 from plait.definition.table_def import TableDef
-from plait.engine import Restaging, Staging, engine_for, may_have_written, read_by
-from plait.errors import CommitError, InvariantError, TransactionClosedError
+from plait.engine import Staging, engine_for
+from plait.errors import CommitError, TransactionClosedError
 from plait.expr import Where
 from plait.model.bucket import BucketId
 from plait.model.changes import WriteStatus
@@ -295,11 +295,11 @@ class Transaction:
         """Stop all writing, then return whether a file may be on the store."""
         for part in self._parts:
             part.staging.close()
-        return any(may_have_written(part.staging) for part in self._parts)
+        return any(part.staging.wrote for part in self._parts)
 
     def _publish(self, txn: OptimisticTransaction) -> CommitResult:
         reads = [ReadSet(txn.base.version, tuple(self._reads))]
-        reads += [read for p in self._parts if (read := read_by(p.staging)) is not None]
+        reads += [read for p in self._parts if (read := p.staging.read_set) is not None]
         read_set = None
         if any(read.explicit for read in reads):
             every = tuple(where for read in reads for where in read.reads)
@@ -309,21 +309,15 @@ class Transaction:
         idle = txn.stand_at_base(status, read_set)
         if idle is not None:
             return idle
-        can_restage = all(isinstance(part.staging, Restaging) for part in self._parts)
-        restage = functools.partial(self._restage, txn) if can_restage else None
         scope = self._scope(txn.base.table)
-        return txn.commit(
-            status, scope, functools.partial(self._redo, txn), read_set, restage=restage
-        )
+        redo, restage = functools.partial(self._redo, txn), functools.partial(self._restage, txn)
+        return txn.commit(status, scope, redo, read_set, restage=restage)
 
     def _restage(self, txn: OptimisticTransaction, head: TableState) -> Restaged:
         """Stage every operation again under the layout that the table has at a head (RFC 0021)."""
         store = self._handle.store
         self._snapshot = head.snapshot(store)
         for step, part in enumerate(self._parts, 1):
-            if not isinstance(part.staging, Restaging):
-                message = "a staging that cannot be staged again is asked to"
-                raise InvariantError(message)
             with as_the_table_is_now():
                 table = head.table
                 plan = plan_of(part.request, table, store.spec, txn.instant, step=step, reads=True)

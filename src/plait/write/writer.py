@@ -10,17 +10,7 @@ from typing import Self
 from plait.arrow.check import require_removals
 from plait.arrow.engine import ArrowEngine
 from plait.definition.table_def import TableDef
-from plait.engine import (
-    Engine,
-    Removing,
-    Restaging,
-    Staging,
-    engine_for,
-    engine_within,
-    may_have_written,
-    reached_by,
-    read_by,
-)
+from plait.engine import Engine, Staging, engine_for, engine_within
 from plait.errors import InvariantError, OptionError, TransactionClosedError
 from plait.expr import from_json
 from plait.model.bucket import BucketId
@@ -203,11 +193,6 @@ class Writer:
         txn = self._require_open()
         txn.check_alive()
         staging = self._stage_for(keys)
-        if not isinstance(staging, Removing):
-            name = "" if self._engine is None else self._engine.name
-            message = f"the engine {name} does not take removals among rows"
-            hint = "merge with a Delete clause, or write Arrow data"
-            raise OptionError(message, hint=hint, key="keys", value=name)
         with txn.standing():
             staging.remove(keys)
 
@@ -255,22 +240,20 @@ class Writer:
         """Stop all writing, then return whether a file may be on the store."""
         if self._staging is not None:
             self._staging.close()
-        return self._begun is not None or may_have_written(self._staging)
+        return self._begun is not None or (self._staging is not None and self._staging.wrote)
 
     def _publish(self, txn: OptimisticTransaction, staging: Staging) -> CommitResult:
         txn.wants = self._wants(staging)
         stage = functools.partial(self._stage, txn)
         status = stage(self._snapshot(txn), None)
-        read_set = self._request.read_set or read_by(staging)
+        read_set = self._request.read_set or staging.read_set
         if read_set is not None:
             read_set = replace(read_set, version=min(read_set.version, txn.base.version))
         idle = txn.stand_at_base(status, read_set)
         if idle is not None:
             return idle
         scope = write_scope(self._request, txn.base.table.spec, status)
-        restage = None
-        if isinstance(self._staging, Restaging):
-            restage = functools.partial(self._restage, txn)
+        restage = functools.partial(self._restage, txn)
         return txn.commit(status, scope, stage, read_set, restage=restage)
 
     def _stage(
@@ -280,11 +263,9 @@ class Writer:
         buckets: frozenset[BucketId] | None,
     ) -> WriteStatus:
         """Stage, and tell the transaction what the sinks hold of what was staged last."""
-        if self._staging is None:
-            message = "a writer that began no staging stages"
-            raise InvariantError(message)
-        snapshot = located(self._handle, snapshot, self._staging)
-        status = self._staging.stage(snapshot, buckets)
+        staging = self._require_staging()
+        snapshot = located(self._handle, snapshot, staging)
+        status = staging.stage(snapshot, buckets)
         if self._replicated is not None:
             txn.ledger = self._replicated.ledger
             status = as_sent(status)
@@ -293,15 +274,13 @@ class Writer:
     def _restage(self, txn: OptimisticTransaction, head: TableState) -> Restaged:
         """Stage everything again under the layout that the table has at a head (RFC 0021)."""
         store = self._handle.store
-        if not isinstance(self._staging, Restaging):
-            message = "a staging that cannot be staged again is asked to"
-            raise InvariantError(message)
+        staging = self._require_staging()
         with as_the_table_is_now():
             sends = self._replicated is not None
             plan = plan_of(self._request, head.table, store.spec, txn.instant, reads=sends)
             self._request = request = plan.request
-            self._staging = self._staging.restaged(plan)
-        txn.wants = self._wants(self._staging)
+            self._staging = staging = staging.restaged(plan)
+        txn.wants = self._wants(staging)
         append = request.operation is Operation.APPEND
         snapshot = head.blank() if append else head.snapshot(store, wants=txn.wants)
         status = self._stage(txn, snapshot, None)
@@ -321,7 +300,7 @@ class Writer:
             Operation.UPDATE,
         ):
             return lambda spec: wanted_where(from_json(predicate, spec.schema.arrow))(spec)
-        partitions = reached_by(staging)
+        partitions = staging.reach()
         return everything if partitions is None else wanted_in(partitions)
 
     def _bring(self, data: object, txn: OptimisticTransaction) -> object:
@@ -390,6 +369,12 @@ class Writer:
             return False
         self._replay = Replay(self._handle, self._request, token)
         return True
+
+    def _require_staging(self) -> Staging:
+        if self._staging is None:
+            message = "a writer that began no staging stages"
+            raise InvariantError(message)
+        return self._staging
 
     def _require_open(self) -> OptimisticTransaction:
         if self._txn is None:

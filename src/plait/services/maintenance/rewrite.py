@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.arrow.engine import ArrowEngine
-from plait.engine import Rewriting, engine_within
-from plait.errors import OptionError
+from plait.engine import Engine, engine_within
 from plait.files.data_file import LiveFile
 from plait.files.deletion import load_mask
 from plait.files.roaring import Positions
@@ -126,9 +125,6 @@ def rewrite_sets(
         TableError: see ``rewrite``.
     """
     engine = engine_within(session, ArrowEngine(store=handle.store))
-    if not isinstance(engine, Rewriting):
-        message = f"the engine {engine.name} cannot rewrite files"
-        raise OptionError(message, hint="leave spark= out", key="spark", value=engine.name)
     share_bytes = handle.cache.known().table.options.size("services.task.size") * engine.width
     left, commits = list(_named_once(sets)), list[CommitResult]()
     total, bytes_read = len(left), 0
@@ -176,7 +172,7 @@ def shares(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
 
 
 def rewrite(
-    handle: TableHandle, operation: Operation, sets: Sequence[FileSet], engine: Rewriting
+    handle: TableHandle, operation: Operation, sets: Sequence[FileSet], engine: Engine
 ) -> CommitResult | None:
     """Rewrite sets of files in one commit; None if nothing was left to do.
 
