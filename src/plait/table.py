@@ -49,7 +49,7 @@ class Table(Writes, Queries, Repushing, Services):
     """
 
     def __init__(self, handle: TableHandle) -> None:
-        self._handle = replace(handle, upkeep=keep_in_shape)
+        self._handle = _connected(handle)
 
     # --- open and create -------------------------------------------------------------------
 
@@ -263,7 +263,8 @@ class Table(Writes, Queries, Repushing, Services):
             ContractError: other writers are live. Nothing was written.
         """
         result = change_contract(self._handle, parts, wait_s=wait_s)
-        self._handle = reopen(self._handle, *(parts[name] for name in ("lock",) if name in parts))
+        given = (parts[name] for name in ("lock",) if name in parts)
+        self._handle = _connected(reopen(self._handle, *given))
         return result
 
     # --- inside ----------------------------------------------------------------------------
@@ -275,3 +276,8 @@ class Table(Writes, Queries, Repushing, Services):
 
     def _writer(self, request: WriteRequest, session: object = None) -> Writer:
         return Writer(self._handle, request, session=session)
+
+
+def _connected(handle: TableHandle) -> TableHandle:
+    """Connect the port of a handle that leads up: its commits do the upkeep of the services."""
+    return replace(handle, upkeep=keep_in_shape)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import platform
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from plait.errors import CapabilityMissingError, CorruptMetadataError
 from plait.index.cache import IndexCache
@@ -29,6 +29,14 @@ from plait.txn.signs_of_life import Doubts, Sightings
 _log = logging.getLogger(__name__)
 
 
+class Upkeep(Protocol):
+    """What a client does after each commit of its own: a port, which ``Table`` connects."""
+
+    def __call__(self, handle: TableHandle, decision: Decision) -> None:
+        """Do it. The commit stands, so nothing is raised."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class TableHandle:
     """Storage, what is known of the table, its lock, and the ports."""
@@ -39,8 +47,8 @@ class TableHandle:
     lock: LockProvider
     contract: Contract | None = None
     """What this client was opened under; None: whatever the table says."""
-    upkeep: Callable[[TableHandle, Decision], None] | None = None
-    """Called after each commit of this client, which stands; it raises nothing."""
+    upkeep: Upkeep | None = None
+    """Called after each commit of this client; None: the client does no upkeep."""
     consent: Consent = NOTHING
     """The places outside of the table that may be connected with, if its metadata names them."""
     sightings: Sightings = field(default_factory=Sightings)

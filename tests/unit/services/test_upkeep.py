@@ -142,3 +142,11 @@ def test_upkeep_goes_on_after_no_thread_could_be_had(monkeypatch, caplog) -> Non
         table.upsert(rows(*range(200), value=value))
         finish_upkeep()
     assert max(files(table)) <= 2
+
+
+def test_upkeep_goes_on_after_a_change_of_the_contract() -> None:
+    table = make("inline")
+    table.change_contract(failed_writes="eager", concurrency="single_writer")
+    for value in range(1, 10):
+        table.upsert(rows(*range(value, value + 12), value=value))
+        assert max(files(table)) <= 2
