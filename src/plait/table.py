@@ -24,8 +24,9 @@ from plait.services.maintenance.upkeep import keep_in_shape
 from plait.services.table_services import Services
 from plait.stream.stream import Stream
 from plait.txn.table_handle import TableHandle
-from plait.write.replication import Replication, parse_replicas
+from plait.write.replication import Replication
 from plait.write.request import read_set_of
+from plait.write.sink_address import parse_replicas
 from plait.write.table_writes import Writes
 from plait.write.transaction import Transaction
 from plait.write.writer import Writer

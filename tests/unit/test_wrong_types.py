@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from plait import Delete, OptionError, Table, TableError
-from plait.replicate.address import parse_sink
+from plait.write.sink_address import parse_sink
 from tests.support.memory import forget
 
 URI = "memory://wrong-types"

@@ -7,8 +7,9 @@ from plait.replicate.repair import ReplicaRepair, repair
 from plait.replicate.replicas import Replicas
 from plait.replicate.sink import Sink, SinkSchema, SinkSession
 from plait.replicate.sql_sink import SqlSink
-from plait.replicate.status import ReplicaStatus, status
+from plait.replicate.status import status
 from plait.replicate.table_sink import TableSink
+from plait.services.verify.sink_status import ReplicaStatus
 
 __all__ = [
     "ReplicaRepair",

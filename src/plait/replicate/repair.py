@@ -18,7 +18,7 @@ from plait.replicate.fan_out import FanOut, Pace
 from plait.replicate.lane import Batch
 from plait.replicate.sender import Sender
 from plait.replicate.sink import Sink, SinkSchema
-from plait.replicate.status import UNKNOWN, History, status_of
+from plait.services.verify.sink_status import UNKNOWN, History, status_of
 from plait.table import Table
 from plait.timeline.pending import load_pending
 from plait.timeline.replica_records import (

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from plait.services.verify.repair import RepairPlan, RepairReport, plan_repair, repair
 from plait.services.verify.replica_repair import ReplicaRepairReport, repair_from_replica
+from plait.services.verify.sink_status import require_in_step
 from plait.storage import open_store
 from plait.txn.table_handle import TableHandle, open_handle
-from plait.write.replication import require_in_step
 
 
 class Mends:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import pkgutil
+import functools
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from importlib.metadata import entry_points
+from typing import Final, Protocol
 
 from plait.definition.table_def import TableDef
 from plait.engine import ForwardingStaging, Staging
-from plait.errors import OptionError
+from plait.errors import MissingDependencyError, OptionError
 from plait.model.decision import CommitResult
 from plait.model.replicas import SinkLedger
 from plait.model.request import WritePlan, WriteRequest
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
+
+GROUP: Final = "plait.replication"
 
 
 class ReplicatedStaging(ForwardingStaging):
@@ -53,10 +55,23 @@ class Replication(Protocol):
         ...
 
 
-_DEFINED = "plait.replicate.defined:replicas_of"
-_PARSED = "plait.replicate.address:parse_sink"
-_IN_STEP = "plait.replicate.status:require_in_step"
-"""In a room above this one, and asked for by name: most tables have no sinks."""
+class SinksOfDefinition(Protocol):
+    """Makes the sinks that the definition of a table names: the port to the room above."""
+
+    def __call__(self, handle: TableHandle, table: TableDef) -> Replication:
+        """Return them; raise ConsentError for one that the caller did not allow."""
+        ...
+
+
+@functools.cache
+def _sinks_of_definition() -> SinksOfDefinition:
+    """Return what is installed for the port; most tables have no sinks and never load it."""
+    for point in entry_points(group=GROUP, name="definition"):
+        found: SinksOfDefinition = point.load()
+        return found
+    message = f"the table names sinks, and no entry point in the group {GROUP!r} makes them"
+    hint = "install Plait again: its metadata is missing, or older than its code"
+    raise MissingDependencyError(message, hint=hint, library="plait", extra="")
 
 
 def replication_of(
@@ -67,40 +82,18 @@ def replication_of(
     Raises:
         ConsentError: the definition names a sink that the caller did not allow.
         OptionError: it asked for others, or a sink's address is not understood here.
+        MissingDependencyError: the definition names sinks, and Plait's metadata is not installed.
     """
     if not table.replicas:
         return asked
     if asked is None:
-        load: Callable[[TableHandle, TableDef], Replication] = pkgutil.resolve_name(_DEFINED)
-        return load(handle, table)
+        return _sinks_of_definition()(handle, table)
     left_out = ", ".join(sorted(set(table.replicas).difference(asked.names)))
     if left_out:
         message = f"replicas leaves out sinks that the table's definition names: {left_out}"
         hint = "name them too, under the same names; or omit replicas"
         raise OptionError(message, hint=hint, key="replicas", value=left_out)
     return asked
-
-
-def require_in_step(handle: TableHandle, replica: str, sink: str | None) -> None:
-    """Refuse to take rows from a sink that may have others than the table; raise OptionError."""
-    require: Callable[[TableHandle, str, str | None], None] = pkgutil.resolve_name(_IN_STEP)
-    require(handle, replica, sink)
-
-
-def parse_replicas(texts: Iterable[str]) -> dict[str, str]:
-    """Return addresses by the names of sinks; no sink is asked.
-
-    Raises:
-        OptionError: a text is not ``NAME=ADDRESS``, contains a secret, or a name comes twice.
-    """
-    parse: Callable[[str], tuple[str, str]] = pkgutil.resolve_name(_PARSED)
-    found: dict[str, str] = {}
-    for name, address in map(parse, texts):
-        if name in found:
-            message = f"two sinks have the name {name}"
-            raise OptionError(message, hint="use another name", key="replicas", value=name)
-        found[name] = address
-    return found
 
 
 def replicated(

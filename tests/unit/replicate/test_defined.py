@@ -7,15 +7,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from plait import OptionError, Table, UnsupportedFeatureError
+from plait import MissingDependencyError, OptionError, Table, UnsupportedFeatureError
 from plait.definition import features
 from plait.errors import ReplicationError, RetryableConflictError
 from plait.replicate import Replicas, TableSink, repair, status
-from plait.replicate.address import parse_sink
 from plait.storage import open_store
 from plait.testing import sim_ports
 from plait.timeline.replica_records import load_attempts
 from plait.txn.table_handle import open_handle
+from plait.write import replication
+from plait.write.sink_address import parse_sink
 from tests.support.memory import forget
 
 SCHEMA = "id bigint, v bigint"
@@ -331,6 +332,20 @@ def test_a_client_that_does_not_know_of_sinks_reads_the_table_and_writes_nothing
         older.upsert(rows(2))
     assert refused.value.features == ["replicas-1"]
     assert older.version == t.version
+
+
+def test_where_no_room_makes_the_sinks_nothing_is_written_without_them(
+    t: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RFC 0022: the room of the sinks is found by the metadata of the package, which may be old."""
+    replication._sinks_of_definition.cache_clear()
+    monkeypatch.setattr(replication, "GROUP", "plait.nobody")
+    with pytest.raises(MissingDependencyError, match="no entry point"):
+        t.upsert(rows(1))
+    assert t.scan().count() == 0
+    monkeypatch.undo()
+    t.upsert(rows(1))
+    assert all(each.in_step for each in status(t))
 
 
 # --- names and places ----------------------------------------------------------------------------

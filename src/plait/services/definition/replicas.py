@@ -8,7 +8,7 @@ from plait.errors import OptionError
 from plait.model.decision import CommitResult
 from plait.txn.definition import change_table
 from plait.txn.table_handle import TableHandle
-from plait.write.replication import parse_replicas
+from plait.write.sink_address import parse_replicas
 
 
 def add_replica(handle: TableHandle, replica: str) -> tuple[CommitResult, tuple[str, ...]]:
