@@ -57,15 +57,15 @@ class Trip(NamedTuple):
 
 DATAFRAME = "upsert of a DataFrame"
 CEILINGS: Mapping[str, Trip] = {
-    "append": Trip(68, 900),
-    "upsert": Trip(77, 1210),
+    "append": Trip(68, 855),
+    "upsert": Trip(77, 1165),
     "scan": Trip(34, 290),
     "conflict": Trip(80, 2300),
     "stream epoch": Trip(92, 4000),
     "rollback": Trip(31, 340),
     "clean": Trip(34, 550),
     "compaction": Trip(74, 2000),
-    "dual write": Trip(88, 1360),
+    "dual write": Trip(88, 1310),
     "repush": Trip(135, 12500),
     "data source write": Trip(94, 2700),
     DATAFRAME: Trip(78, 850),

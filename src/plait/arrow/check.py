@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,6 +32,65 @@ PIECE_BYTES = 8 << 20
 _SHOWN_COLUMNS = 12
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRows(Rows):
+    """Rows that are all in memory, with what ``prepare`` made of them for one layout.
+
+    ``prepare`` gives that once, for the same layout. For another one it prepares ``table`` again:
+    the columns may have changed since.
+    """
+
+    spec: TableSpec
+    operation: Operation
+    batches: deque[pa.RecordBatch]
+    """In the schema of the layout; each is dropped when it is given."""
+
+    @classmethod
+    def of(
+        cls, batches: Sequence[pa.RecordBatch], spec: TableSpec, operation: Operation
+    ) -> PreparedRows:
+        """Take batches that ``prepare`` returned for the same layout."""
+        table = pa.Table.from_batches(batches)
+        return cls(table.schema, table, spec=spec, operation=operation, batches=deque(batches))
+
+    def fits(self, spec: TableSpec, operation: Operation) -> bool:
+        """Tell whether there are batches, and they are what ``prepare`` would make."""
+        ours, theirs = self.spec, spec
+        return (
+            bool(self.batches)
+            and operation is self.operation
+            and ours == theirs
+            and (ours.unique, ours.finite) == (theirs.unique, theirs.finite)
+            and ours.schema.arrow.equals(theirs.schema.arrow, check_metadata=True)
+        )
+
+    def given(self, where: Condition | None) -> Iterator[pa.RecordBatch]:
+        """Return the batches, once; raise BadRecordError if ``where`` does not hold for a row."""
+        if where is not None:
+            for batch in self.batches:
+                _check_where(batch, where)
+        return iter(functools.partial(_next_of, self.batches), None)
+
+
+def _next_of(batches: deque[pa.RecordBatch]) -> pa.RecordBatch | None:
+    return batches.popleft() if batches else None
+
+
+def prepare_all(
+    data: pa.Table, spec: TableSpec, operation: Operation, *, piece_bytes: int = PIECE_BYTES
+) -> PreparedRows:
+    """Prepare a table to its last row, and hold the result until ``prepare`` is asked for it.
+
+    Raises:
+        SchemaMismatchError, BadRecordError, ConstraintError: as ``prepare``.
+    """
+    rows = open_rows(data)
+    checker = _Checker.plan(rows, spec, operation, None)
+    pieces = list(rows.pieces(piece_bytes))
+    batches = deque(checker.prepare(each, pieces[at:]) for at, each in enumerate(pieces, 1))
+    return PreparedRows(rows.schema, rows.table, spec=spec, operation=operation, batches=batches)
+
+
 def prepare(
     data: object,
     spec: TableSpec,
@@ -44,7 +104,7 @@ def prepare(
     Rows that are all in memory are checked to the last before the first batch is given; those
     of a stream batch by batch. A delete takes the key columns, and the partition columns where
     all of them are there; other columns of the table are left out. ``where`` must hold for
-    every row.
+    every row. ``PreparedRows`` are given as they are.
 
     Raises:
         OptionError: this is no kind of data that can be written.
@@ -54,6 +114,8 @@ def prepare(
             column than its expression gives; a delete's may.
     """
     rows = open_rows(data)
+    if isinstance(rows, PreparedRows) and rows.fits(spec, operation):
+        return rows.given(where)
     checker = _Checker.plan(rows, spec, operation, where)
     if rows.table is None or not (checker.fallible or checker.has_strange_text(rows.table)):
         return map(checker.prepare, rows.pieces(piece_bytes))

@@ -9,7 +9,9 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from plait.arrow.check import prepare, prepare_removals
+from plait.arrow.check import PreparedRows, prepare, prepare_removals
+from plait.arrow.ingest import split_batch
+from plait.arrow.memory import MemoryLimits
 from plait.engine import Staging
 from plait.errors import ReplicationError, RetryableConflictError, StorageError
 from plait.files.hash import Hashes
@@ -254,11 +256,13 @@ class DualStaging(ReplicatedStaging):
 
     def _hand_on(self) -> None:
         if self._sent:
-            rows = pa.Table.from_batches(self._sent)
+            chunk = MemoryLimits.of(self._plan.options).chunk
+            pieces = [piece for sent in self._sent for piece in split_batch(sent, chunk)]
+            rows = PreparedRows.of(pieces, self._plan.spec, self._plan.request.operation)
             self._sent, self._bytes = [], 0
             self._hand(self._inner.write, rows)
 
-    def _hand(self, take: Callable[[object], None], rows: pa.Table) -> None:
+    def _hand(self, take: Callable[[object], None], rows: object) -> None:
         """Let the table's own staging take rows, once every sink holds them."""
         whole, self._whole = self._whole, False
         if self._fan_out is not None:

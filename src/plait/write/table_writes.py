@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
 
-from plait.arrow.check import prepare
+from plait.arrow.check import prepare_all
 from plait.arrow.clauses import rows_spec
+from plait.arrow.memory import MemoryLimits
 from plait.arrow.merge_into import Merging
 from plait.definition.evolving import bringing, with_columns_of
+from plait.definition.table_def import TableDef
 from plait.model.clauses import Clauses, Insert, Matched
 from plait.model.decision import CommitResult
-from plait.model.plan import TableSpec
 from plait.model.request import WriteRequest
 from plait.read.scan import Pinned, Scan
 from plait.txn.table_handle import TableHandle
@@ -35,27 +36,27 @@ if TYPE_CHECKING:
 
 
 def write_once(
-    make: Callable[[WriteRequest], Writer], request: WriteRequest, spec: TableSpec, data: object
+    make: Callable[[WriteRequest], Writer], request: WriteRequest, table: TableDef, data: object
 ) -> CommitResult:
     """Write data in one commit.
 
-    An Arrow table is checked first. Its partitions are then known at begin, which saves a record.
-    The writer gets the rows as they came: the columns may have changed since this client looked.
+    An Arrow table is prepared first. Its partitions are then known at begin, which saves a record.
+    The writer takes the prepared rows, unless the columns have changed since this client looked.
     A stream is checked batch by batch as it arrives.
     """
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if isinstance(data, pa.Table):
+        spec = table.spec
         if request.joins:
             source = rows_spec(request.operation, spec, data.schema)
             Merging.bind(request.clauses or Clauses(), spec, source)
             spec = source
-        checked = pa.Table.from_batches(
-            list(prepare(data, spec, request.operation)),
-            None if data.num_rows else data.schema,
-        )
-        partitions = partitions_of(checked, spec) if checked.num_rows else ()
-        request = replace(request, partitions=partitions)
+        chunk = MemoryLimits.of(table.options).chunk
+        data = rows = prepare_all(data, spec, request.operation, piece_bytes=chunk)
+        if rows.batches:
+            partitions = partitions_of(pa.Table.from_batches(rows.batches), spec)
+            request = replace(request, partitions=partitions)
     with make(request) as writer:
         if data is not None:
             writer.write(data)
@@ -78,7 +79,7 @@ class Writes(ABC):
         table = self._handle.cache.known().table
         if isinstance(data, (pa.Table, pa.RecordBatch)):
             table = with_columns_of(table, bringing(request, table, data.schema))
-        return write_once(self._writer, request, table.spec, data)
+        return write_once(self._writer, request, table, data)
 
     def _change(self, request: WriteRequest, session: object) -> CommitResult:
         """Change rows of the table, without input rows."""
