@@ -68,7 +68,7 @@ CEILINGS: Mapping[str, Trip] = {
     "dual write": Trip(88, 1310),
     "repush": Trip(135, 12500),
     "data source write": Trip(94, 2700),
-    DATAFRAME: Trip(78, 850),
+    DATAFRAME: Trip(78, 910),
 }
 """The most that each trip may be."""
 
