@@ -19,8 +19,7 @@ from plait import Insert, Table
 from plait.files.bounds import Kinds, with_bounds
 from plait.model.bucket import Partition, partition_path
 from plait.model.plan import Snapshot, TableSpec
-from plait.read.plan import plan_scan
-from plait.read.wanted import Wanted, everything, wanted_in, wanted_where
+from plait.read.plan import Wanted, everything, plan_scan, wanted_in, wanted_where
 from plait.services.verify.checks import verify
 from plait.state import checkpoint, part_file, selected
 from plait.state.cache import StateCache

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from plait.model.decision import Decision
 from plait.model.plan import Snapshot
-from plait.read.wanted import Wants
+from plait.read.plan import Wants
 from plait.state.cache import StateCache
 from plait.state.events import COMMITS
 from plait.state.selected import PartCache

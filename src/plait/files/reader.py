@@ -259,7 +259,8 @@ class OpenFile:
                 stored = self._found.field(index) if index >= 0 else None
             if stored is None and number in known:
                 raise corrupt(self._file.path, f"a column {known[number]!r}", "none")
-            initial = initial_value(self._schemas.reading, wanted.name)
+            reading = self._schemas.reading
+            initial = initial_value(reading, wanted.name) if reading.defaults else None
             sources.append(_Source(wanted, stored, initial=initial))
         return sources
 

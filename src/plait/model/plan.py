@@ -126,7 +126,7 @@ class TableSpec:
     @property
     def partition_sources(self) -> tuple[str, ...]:
         """The columns from which the partition of a row is computed."""
-        return sources_of(self.fields)
+        return sources_of(self.fields) if self.partition_by else ()
 
     @property
     def partition_columns(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from plait.locks.port import SlotLender
 from plait.model.history import HistoryEntry, LockHolder, LockState, TimelineView
 from plait.model.instant import Instant
 from plait.model.repush import REPUSH_STREAM, OpenRepush
-from plait.read.wanted import everything
+from plait.read.plan import everything
 from plait.state.state import TableState
 from plait.storage.nested import NestedStore
 from plait.txn.recovery import show_pending

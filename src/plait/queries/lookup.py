@@ -25,10 +25,10 @@ from plait.model.instant import Operation
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.schema import column_of, type_name
 from plait.model.value import is_kept, is_plain, texts_of
+from plait.read.plan import Wanted
 from plait.read.points import ANY, PointReader, Points, WantedKeys
 from plait.read.scan import known_columns
 from plait.read.slices import SliceReader
-from plait.read.wanted import Wanted
 from plait.state.state import TableState
 from plait.txn.key_window import Known, entries_of, forget_index, is_of_index, load_known
 from plait.txn.matrix import DATA

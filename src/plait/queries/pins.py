@@ -16,7 +16,7 @@ from plait.model.bucket import UNKEYED, partition_text
 from plait.model.evolution import widest
 from plait.model.instant import Action
 from plait.model.plan import CHANGED, LIVE, ChangeWindow, Snapshot
-from plait.read.wanted import Wants, everything
+from plait.read.plan import Wants, everything
 from plait.state.delta import IN_ORDER, changed_files, net_files
 from plait.state.events import with_first_versions
 from plait.state.state import TableState, files_returned

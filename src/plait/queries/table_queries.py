@@ -18,8 +18,8 @@ from plait.queries.explain import Explanation, explain
 from plait.queries.lookup import look_up
 from plait.queries.pins import pin, pin_changes
 from plait.read.change_scan import ChangeScan
+from plait.read.plan import wanted_where
 from plait.read.scan import Pinned, Scan
-from plait.read.wanted import wanted_where
 from plait.txn.moments import Bound, Moment
 from plait.txn.read_pin import release_with
 from plait.txn.table_handle import TableHandle

@@ -1,10 +1,15 @@
-"""Decide which files a scan reads: by partition, by bucket, by bounds. Nothing is read here."""
+"""Decide which files a scan reads: by partition, by bucket, by bounds. Nothing is read here.
+
+Of a large table not even the metadata is loaded whole: ``Wanted`` says what an operation has to
+know of, and the state loads that alone.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +19,83 @@ from plait.errors import CorruptMetadataError
 from plait.expr import Predicate, Where, columns_read, key_points
 from plait.expr.prune import Flags, may_match
 from plait.expr.tree import all_of, conjuncts
-from plait.files.bounds import file_bounds
+from plait.files.bounds import Kinds, file_bounds
 from plait.files.hash import Hashes, bucket_of, key_hashes, sorted_once
 from plait.files.partition_values import decided_in, known_of, values_of
-from plait.model.bucket import UNKEYED, Partition, partition_parse
+from plait.model.bucket import UNKEYED, Partition, partition_parse, partition_text
 from plait.model.partitioning import PartitionField
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.value import from_raws, is_plain, texts_of
 from plait.read.condition import Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which files are asked for, and what of them."""
+
+    partitions: Callable[[pa.Array], Flags] | None = None
+    """Given distinct partitions (``partition_text``), which of them; None: every one."""
+    kinds: Kinds = field(default_factory=dict)
+    """The fields whose bounds are asked for."""
+    matching: Callable[[pa.Table], Flags] | None = None
+    """Given the rows and typed bounds of files, which of them may match; None: every one."""
+
+
+Wants: TypeAlias = Callable[[TableSpec], Wanted]
+"""What is wanted of a version, given its columns."""
+
+
+def everything(_: TableSpec) -> Wanted:
+    """Ask for every file, and for no bounds."""
+    return Wanted()
+
+
+def wanted_where(where: Where) -> Wants:
+    """Ask for the files in which a row may match.
+
+    Raises:
+        PredicateError: the predicate cannot be understood; when the files are loaded.
+    """
+
+    def wants(spec: TableSpec) -> Wanted:
+        condition = Condition.of(where, spec.schema.arrow)
+        if condition is None:
+            return Wanted()
+        looked_at = condition.columns
+        by_partition = None
+        if {*spec.partition_sources, *spec.decided_columns} & set(looked_at):
+
+            def by_partition(texts: pa.Array) -> Flags:
+                return judge_partitions(texts, condition, spec)
+
+        schema = spec.schema
+        kinds_of = {name: schema.arrow.field(name).type for name in looked_at}
+        bounded = [
+            n for n, kind in kinds_of.items() if n not in spec.decided_columns and is_plain(kind)
+        ]
+        kinds = {schema.field_id(name): kinds_of[name] for name in bounded}
+        if not kinds:
+            return Wanted(by_partition)
+
+        def matching(files: pa.Table) -> Flags:
+            told = files.append_column("stats", pa.nulls(files.num_rows, pa.string()))
+            bounds = file_bounds(told, bounded, schema)
+            return may_match(condition.predicate, bounds, files.num_rows)
+
+        return Wanted(by_partition, kinds, matching)
+
+    return wants
+
+
+def wanted_in(partitions: Collection[Partition]) -> Wants:
+    """Ask for the files of some partitions, and for no bounds."""
+    chosen = pa.array([partition_text(each) for each in partitions], pa.string())
+
+    def among(texts: pa.Array) -> Flags:
+        flags: Flags = pc.is_in(texts, value_set=chosen).to_numpy(zero_copy_only=False)
+        return flags
+
+    return lambda _: Wanted(among)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +219,10 @@ def judge_partitions(texts: pa.Array, condition: Condition, spec: TableSpec) -> 
     except ValueError as error:
         raise _damaged(error) from error
     flags = may_match(condition.predicate, known, len(texts))
-    for at, field in enumerate(spec.fields):
+    for at, part in enumerate(spec.fields):
         # A function of one's own may be another one in each process, so no file is skipped by it.
-        judged = field.is_ordered or field.is_custom
-        named = None if judged else _values_asked(field, condition.predicate, spec)
+        judged = part.is_ordered or part.is_custom
+        named = None if judged else _values_asked(part, condition.predicate, spec)
         if named is not None:
             flags = flags & np.array([each[at] in named for each in partitions], np.bool_)
     return flags

@@ -90,7 +90,8 @@ class SliceReader:
         """
         names = self.schema.names if columns is None else list(columns)
         with OpenFile(self.store, file, self.schemas) as source:
-            hidden = union(load_mask(self.store, file), hidden)
+            if file.masked:
+                hidden = union(load_mask(self.store, file), hidden)
             every = range(source.group_count) if where is None else where.groups(source)
             groups = [each for each in every if within is None or _meets(source, each, within)]
             keys = keys if where is None else where.keys
@@ -105,7 +106,7 @@ class SliceReader:
         """Return the rows at some positions in a row that are not hidden; see ``slices``."""
         names = self.schema.names if columns is None else list(columns)
         with OpenFile(self.store, file, self.schemas) as source:
-            hidden = load_mask(self.store, file)
+            hidden = load_mask(self.store, file) if file.masked else None
             for group in range(source.group_count):
                 start = source.group_start(group)
                 if start < span.stop and span.start < start + source.group_rows(group):

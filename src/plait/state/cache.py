@@ -22,7 +22,7 @@ from plait.model.document import check_seal
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot
 from plait.ports import Ports
-from plait.read.wanted import Wants
+from plait.read.plan import Wants
 from plait.state.checkpoint import (
     hinted_checkpoint,
     list_checkpoints,

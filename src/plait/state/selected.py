@@ -21,7 +21,7 @@ from plait.expr.prune import Flags
 from plait.files.data_file import corrupt
 from plait.model.decision import Sums
 from plait.model.plan import Spans
-from plait.read.wanted import Wanted
+from plait.read.plan import Wanted
 from plait.state.events import TABLES, Events, joined
 from plait.state.part_file import (
     PLACES,

@@ -29,7 +29,7 @@ from plait.model.decision import Decision, Sums
 from plait.model.instant import Instant
 from plait.model.plan import LIVE, Snapshot
 from plait.model.stream import Position
-from plait.read.wanted import Wants
+from plait.read.plan import Wants
 from plait.state.events import (
     COMMITS,
     Events,
@@ -222,7 +222,7 @@ class TableState:
 
     @property
     def _large(self) -> bool:
-        return is_large(self.parts) and not self.trust.wrong
+        return bool(self.parts) and is_large(self.parts) and not self.trust.wrong
 
     def _agrees(self, store: Store, folded: Folded) -> bool:
         """Compare all live files with what the decision at this version sums up, once."""

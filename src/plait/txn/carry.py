@@ -29,7 +29,7 @@ from plait.model.bucket import UNKEYED, BucketId, Partition
 from plait.model.changes import MASKED, PATHS, Changes, WriteStatus
 from plait.model.decision import Decision
 from plait.model.instant import Instant, Operation
-from plait.read.wanted import wanted_in
+from plait.read.plan import wanted_in
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.txn.conflict import touched_buckets

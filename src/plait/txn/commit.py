@@ -29,7 +29,7 @@ from plait.model.instant import Instant
 from plait.model.plan import Snapshot
 from plait.model.replicas import SinkLedger
 from plait.model.request import WriteRequest
-from plait.read.wanted import Wants
+from plait.read.plan import Wants
 from plait.state.state import TableState
 from plait.txn.carry import Carrier
 from plait.txn.conflict import Conflict, Intent, lays_out, touched_buckets

@@ -41,7 +41,7 @@ from plait.model.history import iso
 from plait.model.instant import Instant, Outcome, State
 from plait.model.replicas import SinkLedger
 from plait.model.request import WriteRequest
-from plait.read.wanted import Wants
+from plait.read.plan import Wants
 from plait.state.state import TableState, require_usable, require_writable
 from plait.storage.port import Store
 from plait.timeline import paths

@@ -26,13 +26,13 @@ _log = logging.getLogger(__name__)
 def located(handle: TableHandle, snapshot: Snapshot, staging: Staging) -> Snapshot:
     """Leave out the files of partitions that cannot have a key of a write, and get no row.
 
+    For tables that have a record index.
+
     Raises:
         CorruptMetadataError: a decision is damaged.
         StorageError: the store failed.
     """
     state = handle.cache.known()
-    if state.table.index is None:
-        return snapshot
     asked = staging.keys_asked()
     if asked is None or state.version != snapshot.version:
         return snapshot

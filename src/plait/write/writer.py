@@ -19,7 +19,7 @@ from plait.model.decision import CommitResult
 from plait.model.instant import Instant, Operation
 from plait.model.plan import Snapshot
 from plait.model.request import WriteRequest
-from plait.read.wanted import Wants, everything, wanted_in, wanted_where
+from plait.read.plan import Wants, everything, wanted_in, wanted_where
 from plait.state.state import TableState
 from plait.txn.commit import Restaged
 from plait.txn.table_handle import TableHandle
@@ -264,7 +264,8 @@ class Writer:
     ) -> WriteStatus:
         """Stage, and tell the transaction what the sinks hold of what was staged last."""
         staging = self._require_staging()
-        snapshot = located(self._handle, snapshot, staging)
+        if self._handle.cache.known().table.index is not None:
+            snapshot = located(self._handle, snapshot, staging)
         status = staging.stage(snapshot, buckets)
         if self._replicated is not None:
             txn.ledger = self._replicated.ledger
@@ -338,7 +339,9 @@ class Writer:
 
     def _sinks(self, table: TableDef) -> Replication | None:
         """Return the sinks that get the rows first; raise OptionError if they cannot."""
-        replicas = replication_of(self._handle, table, self._asked)
+        replicas = self._asked
+        if table.replicas:
+            replicas = replication_of(self._handle, table, replicas)
         if replicas is not None:
             replicas.require(self._request, table)
         return replicas

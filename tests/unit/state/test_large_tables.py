@@ -13,8 +13,7 @@ from plait import Table
 from plait.model.bucket import Partition, partition_path, partition_text
 from plait.model.changes import BASE
 from plait.model.plan import LIVE, Snapshot
-from plait.read.plan import plan_scan
-from plait.read.wanted import Wants, everything, wanted_in, wanted_where
+from plait.read.plan import Wants, everything, plan_scan, wanted_in, wanted_where
 from plait.state import part_file
 from plait.state.cache import StateCache
 from plait.state.checkpoint import MERGED_ROWS_MAX, write_checkpoint

@@ -20,8 +20,8 @@ from plait.model.bucket import partition_text
 from plait.model.changes import KEYS_FILES, KEYS_SIDECAR
 from plait.model.decision import Decision
 from plait.model.plan import Snapshot
+from plait.read.plan import everything, wanted_in
 from plait.read.slices import SliceReader
-from plait.read.wanted import everything, wanted_in
 from plait.services.index.publish import WrittenRun, delete_replaced, publish_run
 from plait.state.state import TableState
 from plait.timeline import paths

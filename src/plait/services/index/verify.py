@@ -15,7 +15,7 @@ from plait.index.entries import IndexEntries, Places
 from plait.index.merge import numbered, part_of, ranges
 from plait.index.run_file import OpenRun, RunFile
 from plait.model.plan import Snapshot
-from plait.read.wanted import everything
+from plait.read.plan import everything
 from plait.services.index.build import read_keys, require_index, take_window
 from plait.state.state import TableState
 from plait.storage.scratch import Scratch

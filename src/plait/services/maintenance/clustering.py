@@ -20,8 +20,7 @@ from plait.model.order import Order, check_order, recorded_order
 from plait.model.plan import COW
 from plait.model.request import FileSet
 from plait.model.schema import names_of
-from plait.read.plan import plan_scan
-from plait.read.wanted import everything, wanted_where
+from plait.read.plan import everything, plan_scan, wanted_where
 from plait.services.maintenance.ages import current_before
 from plait.services.maintenance.rewrite import ALONE, Rewritten, Sharing, rewrite_sets, shares
 from plait.state.state import TableState

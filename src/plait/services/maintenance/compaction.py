@@ -22,7 +22,7 @@ from plait.model.contract import Options
 from plait.model.instant import Operation
 from plait.model.order import Order, recorded_order
 from plait.model.request import FileSet
-from plait.read.wanted import everything, wanted_in
+from plait.read.plan import everything, wanted_in
 from plait.services.maintenance.rewrite import ALONE, Rewritten, Sharing, rewrite_sets
 from plait.state.state import TableState
 from plait.txn.table_handle import TableHandle

@@ -24,8 +24,7 @@ from plait.model.bucket import Partition
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.schema import WRITTEN_COLUMN, WRITTEN_FIELD
 from plait.read.condition import Condition
-from plait.read.plan import plan_scan
-from plait.read.wanted import Wanted, everything, wanted_where
+from plait.read.plan import Wanted, everything, plan_scan, wanted_where
 from plait.services.maintenance.ages import current_before
 from plait.state.state import TableState
 from plait.txn.table_handle import TableHandle

@@ -32,7 +32,7 @@ from plait.model.decision import CommitResult, Decision, Scope
 from plait.model.instant import Operation
 from plait.model.plan import COW
 from plait.model.request import WriteRequest
-from plait.read.wanted import wanted_in
+from plait.read.plan import wanted_in
 from plait.services.maintenance.expired import Expired, find_candidates, find_expired, limit_of
 from plait.services.maintenance.rewrite import shares
 from plait.state.state import TableState

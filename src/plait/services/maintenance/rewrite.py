@@ -26,7 +26,7 @@ from plait.model.changes import PATHS, Changes, WriteStatus
 from plait.model.decision import CommitResult, Decision, Scope
 from plait.model.instant import Operation
 from plait.model.request import FileSet, WriteRequest
-from plait.read.wanted import wanted_in
+from plait.read.plan import wanted_in
 from plait.state.state import TableState
 from plait.txn.carry import MaskFiles, Row, count_rows, divided, find_live, restated, rows_of_group
 from plait.txn.conflict import touched_buckets

@@ -16,7 +16,7 @@ from plait.errors import (
 )
 from plait.model.instant import AHEAD_MS_MAX
 from plait.model.plan import Snapshot
-from plait.read.wanted import everything
+from plait.read.plan import everything
 from plait.services.verify.archived import check_archive
 from plait.services.verify.contents import SideFiles, check_files, check_keys, check_older
 from plait.services.verify.history import LiveFiles, Windows
