@@ -146,18 +146,18 @@ def _own_files_again(real: Any) -> Any:
 
 
 def _forgets_its_read(real: Any) -> Any:
-    def rest_on(self: Any, head: Any, conflicts: Any) -> None:
-        real(self, head, conflicts)
-        self.read_set = ReadSet(head.version)
+    def rebased(self: Any, version: Any, conflicts: Any) -> Any:
+        return replace(real(self, version, conflicts), read_set=ReadSet(version))
 
-    return rest_on
+    return rebased
 
 
 def _retries_for_anybody(real: Any) -> Any:
     """Run an operation again that rests on a named read."""
 
-    def allowed(self: Any, redo: Any, conflicts: Any) -> Any:
-        return redo if redo is not None else real(self, redo, conflicts)
+    def allowed(self: Any, conflicts: Any) -> Any:
+        redo = self.movers.redo
+        return redo if redo is not None else real(self, conflicts)
 
     return allowed
 
@@ -305,7 +305,7 @@ BROKEN = (
     ),
     Broken(
         "the read is forgotten after a rebase",
-        ((commit.Commit, "_rest_on"),),
+        ((commit.StagedChanges, "rebased"),),
         _forgets_its_read,
         585,
         frozenset({LOST, SERIAL}),

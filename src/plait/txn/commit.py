@@ -1,6 +1,12 @@
-"""The loop of a commit: validate and publish; after a conflict redo buckets and try again.
+"""The commit loop: validate what was staged, publish it, and stage again what others overtook.
 
-Manifests: sections of a decision that are too large for its slot, in files of their own.
+A commit wins when it puts its decision into the slot after the head. Others may be first at any
+time, so the loop goes round until it has a slot or has to give up. What it would publish is one
+value, ``StagedChanges``. Each step that moves it to a newer head is a transition of this value: it
+is carried over decisions of services, redone in some buckets, or restaged under another layout.
+``docs/architecture.md`` draws the loop. Nothing but the put of a slot makes a change visible. So
+if a process dies between two steps, it leaves files that no decision names, and the pending record
+by which recovery finds them (INV-06).
 """
 
 from __future__ import annotations
@@ -15,8 +21,6 @@ from plait.definition.evolving import definition_with
 from plait.definition.policy import Verdict
 from plait.errors import (
     CommitError,
-    CommitOutcomeUnknownError,
-    CommitRetriesExhaustedError,
     CorruptMetadataError,
     InvariantError,
     RetryableConflictError,
@@ -28,7 +32,6 @@ from plait.model.decision import Decision, Draft, ReadSet, Scope
 from plait.model.instant import Instant
 from plait.model.plan import Snapshot
 from plait.model.replicas import SinkLedger
-from plait.model.request import WriteRequest
 from plait.read.plan import Wants
 from plait.state.state import TableState
 from plait.txn.carry import Carrier
@@ -37,17 +40,18 @@ from plait.txn.conflict_checker import ConflictChecker
 from plait.txn.matrix import SERVICES, action_of
 from plait.txn.publish import Lost, Won, free_time, publish
 from plait.txn.refusal import Refused, conflict_error, retries_exhausted
-from plait.txn.reservation import CommitQueue, ReservationQueue, publish_reservation
+from plait.txn.reservation import CommitQueue, ReservationQueue
 from plait.txn.table_handle import TableHandle, client
 from plait.txn.tokens import sealed
 
 _log = logging.getLogger(__name__)
 _UNASKED = (Verdict.REBASE, Verdict.RESTAGE)
-"""What is done again without asking the caller."""
+"""Verdicts after which the commit stages again without asking the caller."""
 _TOLD_MAX = 5
-"""So many of the conflicts that a commit met are told in its decision."""
+"""Maximum number of conflicts recorded in a decision."""
 
 Redo = Callable[[Snapshot, frozenset[BucketId]], WriteStatus]
+"""Stages some buckets again on a newer snapshot; returns the status of everything."""
 
 
 class Restaged(NamedTuple):
@@ -62,9 +66,128 @@ Restage = Callable[[TableState], Restaged]
 """Stages everything again under the layout of a state, and on its version."""
 
 
+@dataclass(frozen=True, slots=True)
+class StagedChanges:
+    """What an instant has staged, and what it rests on: the state of the commit loop.
+
+    Its methods are the transitions. Each returns the value after one step and does nothing else.
+    The engine or the carrier does the work of a step, and the loop then keeps the value after it.
+    """
+
+    status: WriteStatus
+    """What would be published: as the engine gave it, or carried over services since."""
+    from_engine: WriteStatus
+    """The last status that the engine gave. Each carry-over starts from it, not from the last."""
+    scope: Scope
+    rests_on: int
+    """The version that the files are right for: the base, or the head of the last step."""
+    read_set: ReadSet
+    """The read after which another commit to the same keys is a conflict."""
+    wants: Wants | None = None
+    """The files that a redo looks at; None: any."""
+    services: tuple[Decision, ...] = ()
+    """Decisions of services that a carry-over has to follow, oldest first.
+
+    A redo keeps them: the buckets that it does not stage again still name files of before. A bucket
+    that it does stage again names no file that they replaced, so to follow them changes nothing.
+    """
+    fresh: bool = True
+    """Whether the engine staged it since it was last compared with what ``rests_on`` contains."""
+    complete: bool = True
+    """Whether ``status`` names every file of the instant. While the engine stages, it does not."""
+
+    @property
+    def files(self) -> WriteStatus | None:
+        """The status that names every file of the instant; None while the engine stages again."""
+        return self.status if self.complete else None
+
+    def judged(self) -> StagedChanges:
+        """Return it as compared with what was decided up to the version that it rests on."""
+        return replace(self, fresh=False)
+
+    def reread(self) -> StagedChanges:
+        """Return it as if its rows had been read at the version that it rests on."""
+        return replace(self, read_set=ReadSet(self.rests_on))
+
+    def followed(self, conflicts: list[Conflict]) -> StagedChanges:
+        """Return it with the services among these as the next ones that it has to follow."""
+        met = tuple(c.theirs for c in conflicts if c.verdict is Verdict.CARRY or not c.counts)
+        return replace(self, services=self.services + met) if met else self
+
+    def carried(self, status: WriteStatus, version: int) -> StagedChanges:
+        """Return it as carried over its services to a version; they are followed each time."""
+        return replace(self, status=status, rests_on=version)
+
+    def rebased(self, version: int, conflicts: list[Conflict]) -> StagedChanges:
+        """Return it as it is while the engine stages it again on a version, in part or whole.
+
+        After a ``retry`` the operation runs again as if it had begun there, so nothing that is
+        older counts as a conflict with what it read.
+        """
+        again = any(conflict.verdict is Verdict.RETRY for conflict in conflicts)
+        read_set = ReadSet(version) if again else self.read_set
+        return replace(self, rests_on=version, read_set=read_set, fresh=True, complete=False)
+
+    def unfollowed(self) -> StagedChanges:
+        """Return it with no service to follow: all that they touched is being staged again."""
+        return replace(self, services=(), complete=False)
+
+    def redone(self, status: WriteStatus) -> StagedChanges:
+        """Return it with what the engine gave after it staged some buckets again."""
+        return replace(self, status=status, from_engine=status, complete=True)
+
+    def restaged(self, made: Restaged) -> StagedChanges:
+        """Return it as staged under another layout, where no service has moved its rows yet."""
+        status, scope, wants = made
+        return replace(self.redone(status), scope=scope, wants=wants, services=())
+
+
+@dataclass(slots=True)
+class Effort:
+    """What a commit took: its decision records it, and ``commit.retries`` limits the rounds."""
+
+    attempts: int = 0
+    rounds: int = 0
+    """How often it was staged again because of commits that count; services do not."""
+    rebased: int = 0
+    """Buckets that were redone, counted each time."""
+    carried: int = 0
+    """How often it was carried over decisions of services since it was staged as a whole."""
+    restaged: int = 0
+    """How often everything was staged again because of a new layout."""
+    met: list[Conflict] = field(default_factory=list)
+
+    def facts(self) -> dict[str, object]:
+        """Return it as plain values, for the timeline."""
+        moved: dict[str, object] = {"carried": self.carried} if self.carried else {}
+        if self.restaged:
+            moved["restaged"] = self.restaged
+        if not self.met:
+            return {"attempts": self.attempts, **moved}
+        return {
+            "attempts": self.attempts,
+            "redone": self.rounds,
+            "rebased": self.rebased,
+            "conflicts": [conflict.to_dict() for conflict in self.met[-_TOLD_MAX:]],
+            **moved,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Movers:
+    """The three ways in which what was staged gets to a newer head."""
+
+    carrier: Carrier
+    """Carries it over decisions of services; the engine stages nothing again."""
+    redo: Redo | None = None
+    """Stages some buckets again; None where a conflict ends the commit."""
+    restage: Restage | None = None
+    """Stages everything again; None where a new layout of the table ends the commit."""
+
+
 @dataclass(slots=True)
 class Manifests:
-    """Writes the large sections of a status once, however many slots are lost."""
+    """Writes the sections of a status that are too large for a slot once, however many are lost."""
 
     handle: TableHandle
     instant: Instant
@@ -104,49 +227,63 @@ class Manifests:
 
 
 @dataclass(slots=True)
-class Commit:
-    """One commit on its way into a slot."""
+class Publisher:
+    """Drafts the decision of one attempt, and tries to put it into the slot after a head."""
 
     checker: ConflictChecker
-    carrier: Carrier
     manifests: Manifests
     base: TableState
-    scope: Scope
-    read_set: ReadSet
-    """Since when the same keys conflict."""
     taken: frozenset[str]
-    """Instant times that are decided."""
-    check_alive: Callable[[], None]
-    rests_on: int
-    """The version that the staged files rest on: the base, or that of the last redo."""
-    wants: Wants | None = None
-    """Which files a redo looks at; None: any."""
+    """Instant times that are decided. The loop adds those of each window that it reads."""
     ledger: Callable[[TableState, WriteStatus], SinkLedger | None] = lambda *_: None
     """Which sinks hold the rows, those of a redo included; raises Refused if too few do."""
-    restage: Restage | None = None
-    """None: a new layout of the table ends the commit."""
-    restaged: int = 0
-    """How often everything was staged again because of a new layout."""
-    attempts: int = 0
-    rounds: int = 0
-    """How often buckets were redone because of other commits."""
-    rebased: int = 0
-    """Buckets that were redone, each time counted."""
-    carried: int = 0
-    """How often what was staged was carried over decisions of services."""
-    met: list[Conflict] = field(default_factory=list)
-    staged: WriteStatus | None = None
-    """The last, which names every file that this commit staged."""
-    _from_engine: WriteStatus = field(default_factory=WriteStatus)
-    """The last as the engine staged it."""
-    _followed: list[Decision] = field(default_factory=list)
-    """Those of services since the first was staged; what was staged later knows no older file."""
-    _started: float = 0.0
-    _reserved: bool = False
-    _redone: bool = False
-    """Whether what is staged comes from a redo that has not been judged."""
 
-    def run(self, status: WriteStatus, redo: Redo | None) -> Decision:
+    def publish(self, head: TableState, staged: StagedChanges, effort: Effort) -> Won | Lost:
+        """Try the slot after a head; see ``plait.txn.publish.publish``.
+
+        The read set is told only where it is not the version that the files rest on anyway.
+        """
+        handle, instant, request = self.checker.handle, self.checker.instant, self.checker.request
+        status, token, reads = staged.status, request.token, staged.read_set
+        draft = Draft(
+            instant=Instant(free_time(instant.time, self.taken), instant.nonce),
+            action=action_of(request.operation, staged.scope, head.table.spec),
+            operation=request.operation,
+            base=staged.rests_on,
+            changes=status.changes,
+            scope=staged.scope,
+            read_set=reads if reads.explicit or reads.version != staged.rests_on else None,
+            commit_id=request.commit_id,
+            tokens=() if token is None else (sealed(token, status.digest),),
+            replicas=self.ledger(head, status),
+            table=definition_with(head.table, request),
+            stats=status.stats,
+            client={**client(), "began": self.base.version, **effort.facts()},
+        )
+        met = head is not self.base
+        return publish(handle, head, draft, self.manifests.of(status), met=met)
+
+
+@dataclass(slots=True)
+class Commit:
+    """One commit on its way into a slot.
+
+    ``run`` is the loop, and each method below it is one step of the drawing in
+    ``docs/architecture.md``. A step that meets conflicts returns those that are left to deal with.
+    """
+
+    checker: ConflictChecker
+    movers: Movers
+    publisher: Publisher
+    queue: ReservationQueue
+    check_alive: Callable[[], None]
+    head: TableState
+    """The newest state that was met; the base at first."""
+    staged: StagedChanges
+    effort: Effort = field(default_factory=Effort)
+    started: float = 0.0
+
+    def run(self) -> Decision:
         """Publish what was staged, redoing buckets where others were first.
 
         Raises:
@@ -155,291 +292,244 @@ class Commit:
             Obsolete: it is a rewrite of which nothing is left.
             CommitOutcomeUnknownError: the store does not say; nothing was deleted.
         """
-        self._started, self.staged = self.handle.ports.clock.monotonic(), status
-        self._from_engine = status
-        queue = ReservationQueue(self.handle, self.instant)
-        head = self.base
+        self.started = self.checker.handle.ports.clock.monotonic()
         while True:
-            self.check_alive()
-            self.attempts += 1
-            with self._order(head) as ordered:
-                conflicts, head = self._validate(status, head)
-                status, conflicts = self._carry(status, head, conflicts)
-                while not conflicts and not self._blocked(queue, status, head):
-                    outcome = self._publish(head, status)
-                    if isinstance(outcome, Won):
-                        return outcome.decision
-                    conflicts, head = self._window(status, head, outcome.theirs)
-                    status, conflicts = self._carry(status, head, conflicts)
-                    if not ordered or self._late():
-                        break
-                    # Whoever left the queue now would stand behind all who lost a slot since.
-                    self.check_alive()
-                    self.attempts += 1
-            self._require_time(conflicts)
-            if conflicts:
-                self._allowed(redo, conflicts)
-            if not lays_out(conflicts):
-                more, head = self._take_turn(queue, status, head, lost=bool(conflicts))
-                status, conflicts = self._carry(status, head, [*conflicts, *more])
+            outcome = self._compete()
+            if isinstance(outcome, Decision):
+                return outcome
+            self._require_time(outcome)
+            if outcome:
+                self._allowed(outcome)
+            conflicts = self._wait(outcome)
             if conflicts:
                 self.check_alive()
                 self._require_time(conflicts)
-                status, head = self._redo(redo, head, conflicts)
+                self._stage_again(self._allowed(conflicts), conflicts)
 
-    def facts(self) -> dict[str, object]:
-        """Tell what it took, for the timeline."""
-        carried: dict[str, object] = {"carried": self.carried} if self.carried else {}
-        if self.restaged:
-            carried["restaged"] = self.restaged
-        if not self.met:
-            return {"attempts": self.attempts, **carried}
-        told = [conflict.to_dict() for conflict in self.met[-_TOLD_MAX:]]
-        return {
-            "attempts": self.attempts,
-            "redone": self.rounds,
-            "rebased": self.rebased,
-            "conflicts": told,
-            **carried,
-        }
+    # --- validate, carry and publish ---------------------------------------------------------
 
-    def _carry(
-        self, status: WriteStatus, head: TableState, conflicts: list[Conflict]
-    ) -> tuple[WriteStatus, list[Conflict]]:
-        """Carry what was staged over services among these; return what is to be done again.
+    def _compete(self) -> Decision | list[Conflict]:
+        """Validate, then publish until a slot is won or something is in the way.
 
-        Where buckets are to be done again anyway, the redo carries the others along. What cannot
-        be followed, because a row map is gone, is done again like the rest.
+        A writer that holds the lock tries slot after slot. If it left the queue after a loss, it
+        would stand behind everybody who has lost a slot since.
         """
-        met = [conflict for conflict in conflicts if conflict.verdict is Verdict.CARRY]
-        rest = [conflict for conflict in conflicts if conflict.verdict is not Verdict.CARRY]
-        followed = (c for c in conflicts if c.verdict is Verdict.CARRY or not c.counts)
-        self._followed += [conflict.theirs for conflict in followed]
-        if not met:
-            return status, rest
-        if rest:
-            return status, rest
-        try:
-            self.staged = self._carried(head)
-        except CorruptMetadataError:
-            if self.request.operation in SERVICES:
-                raise  # of its own files: a service does nothing again
-            _log.warning("instant %s does again what it cannot follow", self.instant, exc_info=True)
-            return status, [replace(conflict, verdict=Verdict.REBASE) for conflict in met]
-        self.rests_on = head.version
-        return self.staged, []
-
-    def _carried(self, head: TableState) -> WriteStatus:
-        if not (self._followed or self.carried):
-            return self._from_engine  # most commits meet no service
-        self.carried += bool(self._followed)
-        return self.carrier.carry(self._from_engine, head, self._followed)
-
-    def _validate(self, status: WriteStatus, head: TableState) -> tuple[list[Conflict], TableState]:
-        """Judge what is new, and what lies between the read and the base if files are new."""
-        if self.attempts == 1:
-            return self._earlier(status, head), head
-        conflicts: list[Conflict] = []
-        if self._redone:
-            self._redone = False
-            conflicts = self._after_redo(status, head)
-        newer, head = self._window(status, head)
-        return [*conflicts, *newer], head
-
-    def _window(
-        self, status: WriteStatus, head: TableState, first: Decision | None = None
-    ) -> tuple[list[Conflict], TableState]:
-        window = self.checker.window(self._intent(status, head), status, head, first)
-        self.taken |= window.times
-        return window.conflicts, window.head
-
-    def _earlier(self, status: WriteStatus, state: TableState) -> list[Conflict]:
-        since, until = self.read_set.version, self.rests_on
-        if since >= until:
-            return []  # most commits: they rest on what they read, and need no intent
-        intent = self._intent(status, state)
-        return self.checker.earlier(intent, status, state, since=since, until=until)
-
-    def _after_redo(self, status: WriteStatus, state: TableState) -> list[Conflict]:
-        """Judge the files of a redo: on the newer base they may touch keys that they did not.
-
-        Such as a row that was skipped because of one that is gone now. Who computed rows from a
-        read loses an update by that. For others it is as if all had begun at the new base.
-        """
-        conflicts = self._earlier(status, state)
-        if conflicts and not self.read_set.explicit:
-            self.read_set = ReadSet(self.rests_on)
-            return []
+        self._begin_attempt()
+        with self._order() as ordered:
+            conflicts = self._validate()
+            while not conflicts and not self._blocked():
+                outcome = self.publisher.publish(self.head, self.staged, self.effort)
+                if isinstance(outcome, Won):
+                    return outcome.decision
+                conflicts = self._take_in([], outcome.theirs)
+                if not ordered or self._late():
+                    break
+                self._begin_attempt()
         return conflicts
 
-    def _intent(self, status: WriteStatus, state: TableState) -> Intent:
-        return self.checker.intent(status, self.scope, state.table, self.read_set)
+    def _begin_attempt(self) -> None:
+        self.check_alive()
+        self.effort.attempts += 1
 
-    def _order(self, head: TableState) -> AbstractContextManager[bool]:
+    def _order(self) -> AbstractContextManager[bool]:
         """Queue on the lock after a loss: it gives order and fairness, never safety."""
-        if self.attempts <= 1:
+        if self.effort.attempts == 1:
             return nullcontext(enter_result=False)
-        return CommitQueue(self.handle, head.table.options.seconds("lock.wait"), str(self.instant))
+        wait_s = self.head.table.options.seconds("lock.wait")
+        return CommitQueue(self.checker.handle, wait_s, str(self.checker.instant))
 
-    def _take_turn(
-        self, queue: ReservationQueue, status: WriteStatus, head: TableState, *, lost: bool
-    ) -> tuple[list[Conflict], TableState]:
-        """Wait for those before us; after too many losses, keep a place first.
+    def _validate(self) -> list[Conflict]:
+        """Judge what has not been judged yet; return what is in the way.
 
-        They will be through first: what we did again before would be for nothing.
+        The files of a redo may touch keys that they did not touch before, such as those of a row
+        that was skipped because of one that is gone now. So a fresh status is compared with what
+        was decided between its read and the version that it rests on. Rows that were computed from
+        a named read would lose an update that is found there. Other operations ran again in the
+        redo, so for them it is as if they had begun at the new version.
+
+        The first attempt does not look for newer decisions: if there are any, it loses the slot.
         """
-        if not lost and not head.reservations:
-            return [], head
-        intent = self._intent(status, head)
-        due = self.rounds + 1 >= head.table.options.count("commit.reserve.after")
-        due = due and self.request.operation not in SERVICES  # nobody waits for a service
-        reserves = due and not self._reserved and (lost or bool(queue.before_us(head, intent)))
-        if reserves:
-            self._reserve(intent, head)
-        state = self.handle.cache.known() if reserves else head
-        waited = queue.wait(state, intent, until=self._until, check_alive=self.check_alive)
-        if waited or reserves:
-            return self._window(status, head)
-        return [], head
+        first, staged = self.effort.attempts == 1, self.staged
+        conflicts: list[Conflict] = []
+        if staged.fresh:
+            self.staged = staged = staged.judged()
+            since, until = staged.read_set.version, staged.rests_on
+            if since < until:  # most commits rest on what they read
+                intent = self._intent()
+                conflicts = self.checker.earlier(
+                    intent, staged.status, self.head, since=since, until=until
+                )
+            if conflicts and not (first or staged.read_set.explicit):
+                self.staged, conflicts = staged.reread(), []
+        return conflicts if first else self._take_in(conflicts)
 
-    def _redo(
-        self, redo: Redo | None, head: TableState, conflicts: list[Conflict]
-    ) -> tuple[WriteStatus, TableState]:
-        allowed = self._allowed(redo, conflicts)
-        self.met += conflicts
-        if lays_out(conflicts):
-            return self._restage(head, conflicts), head
-        buckets = frozenset[BucketId]().union(*(c.buckets for c in conflicts))
-        self.rounds += any(each.counts for each in conflicts)
-        self.rebased += len(buckets)
-        self._rest_on(head, conflicts)
-        self.handle.ports.observer.phase("redo", instant=str(self.instant), buckets=len(buckets))
-        _log.info(
-            "instant %s redoes %d buckets on version %d", self.instant, len(buckets), head.version
-        )
-        self.staged = None  # until it is done, nobody knows of all
-        snapshot = head.snapshot(self.handle.store, wants=self.wants)
+    def _take_in(self, conflicts: list[Conflict], first: Decision | None = None) -> list[Conflict]:
+        """Take in what was decided after the head; return what is in the way, with what was.
+
+        Args:
+            conflicts: what was in the way before.
+            first: the decision after the head, if it is known.
+        """
+        window = self.checker.window(self._intent(), self.staged.status, self.head, first)
+        self.publisher.taken |= window.times
+        self.head = window.head
+        self.staged = self.staged.followed(window.conflicts)
+        return self._carry([*conflicts, *window.conflicts])
+
+    def _carry(self, conflicts: list[Conflict]) -> list[Conflict]:
+        """Carry what was staged over services among these; return what has to be staged again.
+
+        If some buckets have to be staged again anyway, the redo carries the others. If a service
+        cannot be followed, because its row map is gone, its buckets are staged again like others.
+        """
+        left = [conflict for conflict in conflicts if conflict.verdict is not Verdict.CARRY]
+        if left or not conflicts:
+            return left
         try:
-            self._from_engine = allowed(snapshot, buckets)
-        except RetryableConflictError:
-            if any(each.counts for each in conflicts):
-                raise
-            # A query gives other rows now: what expired comes back in our files, and goes later.
-            _log.warning("instant %s keeps rows that expired", self.instant, exc_info=True)
-        self.staged = self._from_engine
-        try:
-            self.staged = self._carried(head)
+            self._carry_over()
         except CorruptMetadataError:
-            every = (touched_buckets(theirs.changes) for theirs in self._followed)
-            self._followed = []
-            self.staged = None
-            self._from_engine = allowed(snapshot, frozenset[BucketId]().union(*every))
-            self.staged = self._carried(head)
-        return self.staged, head
+            if self.checker.request.operation in SERVICES:
+                raise  # the damaged map is its own, and a service stages nothing again
+            instant = self.checker.instant
+            _log.warning("instant %s does again what it cannot follow", instant, exc_info=True)
+            return [replace(conflict, verdict=Verdict.REBASE) for conflict in conflicts]
+        return []
 
-    def _restage(self, head: TableState, conflicts: list[Conflict]) -> WriteStatus:
+    def _carry_over(self) -> None:
+        """Carry what the engine gave over all services since, to the head.
+
+        Where no service is left to follow, but one was followed before, the carrier still has to
+        say which of the vectors that it wrote then are garbage now.
+
+        Raises:
+            CorruptMetadataError: a service cannot be followed.
+            Obsolete: nothing is left to publish.
+        """
+        staged, effort = self.staged, self.effort
+        if not (staged.services or effort.carried):
+            return  # most commits meet no service
+        effort.carried += bool(staged.services)
+        status = self.movers.carrier.carry(staged.from_engine, self.head, staged.services)
+        self.staged = staged.carried(status, self.head.version)
+
+    def _intent(self) -> Intent:
+        staged = self.staged
+        return self.checker.intent(staged.status, staged.scope, self.head.table, staged.read_set)
+
+    def _blocked(self) -> bool:
+        """Tell whether somebody reserved our place before us."""
+        head = self.head
+        return bool(head.reservations) and bool(self.queue.before_us(head, self._intent()))
+
+    # --- wait, and stage again ---------------------------------------------------------------
+
+    def _wait(self, conflicts: list[Conflict]) -> list[Conflict]:
+        """Let others go first that reserved our place; return what is in the way after that.
+
+        They commit before us in any case. A redo before they are through would be in vain, since
+        their commit would send us round again. A new layout is not waited for: everything is staged
+        again first, and judged under that layout.
+        """
+        head, lost = self.head, bool(conflicts)
+        if lays_out(conflicts) or not (lost or head.reservations):
+            return conflicts
+        turn = self.queue.take_turn(
+            head, self._intent(), self.effort.rounds, lost=lost, until=self._until
+        )
+        return self._take_in(conflicts) if turn else conflicts
+
+    def _stage_again(self, redo: Redo, conflicts: list[Conflict]) -> None:
+        """Redo the buckets of some conflicts on the head, or restage all under its layout."""
+        self.effort.met += conflicts
+        self.effort.rounds += any(conflict.counts for conflict in conflicts)
+        self.staged = self.staged.rebased(self.head.version, conflicts)
+        if lays_out(conflicts):
+            self._restage()
+        else:
+            self._redo(redo, conflicts)
+
+    def _redo(self, redo: Redo, conflicts: list[Conflict]) -> None:
+        """Stage the buckets of some conflicts again, and carry the others over services.
+
+        If a service cannot be followed, every bucket that a service touched is staged again. No
+        file of before is named then, so there is nothing left to follow.
+        """
+        handle, instant, head = self.checker.handle, self.checker.instant, self.head
+        buckets = frozenset[BucketId]().union(*(conflict.buckets for conflict in conflicts))
+        self.effort.rebased += len(buckets)
+        handle.ports.observer.phase("redo", instant=str(instant), buckets=len(buckets))
+        _log.info("instant %s redoes %d buckets on version %d", instant, len(buckets), head.version)
+        snapshot = head.snapshot(handle.store, wants=self.staged.wants)
+        try:
+            status = redo(snapshot, buckets)
+        except RetryableConflictError:
+            if any(conflict.counts for conflict in conflicts):
+                raise
+            # Only services were first, and the query of an executor gives other rows now. So keep
+            # what it gave at first. Copies of rows that expired meanwhile come back with it, and
+            # the next expiry takes them away again.
+            status = self.staged.from_engine
+            _log.warning("instant %s keeps rows that expired", instant, exc_info=True)
+        self.staged = self.staged.redone(status)
+        try:
+            self._carry_over()
+        except CorruptMetadataError:
+            every = (touched_buckets(theirs.changes) for theirs in self.staged.services)
+            self.staged = self.staged.unfollowed()
+            self.staged = self.staged.redone(redo(snapshot, frozenset[BucketId]().union(*every)))
+            self._carry_over()
+
+    def _restage(self) -> None:
         """Stage everything again under the head's layout; what was staged before is garbage."""
-        if self.restage is None:
-            message = "a commit goes on under a layout that it cannot stage again"
+        handle, instant, head = self.checker.handle, self.checker.instant, self.head
+        if self.movers.restage is None:
+            message = "a commit that cannot be staged again goes on under a new layout"
             raise InvariantError(message)
-        self.restaged += 1
-        self.rounds += any(each.counts for each in conflicts)
-        self._rest_on(head, conflicts)
-        phase = self.handle.ports.observer.phase
-        phase("restage", instant=str(self.instant), version=head.version)
-        _log.info("instant %s stages again: version %d", self.instant, head.version)
-        self.staged = None
-        self._followed, self.carried = [], 0
-        self._from_engine, self.scope, self.wants = self.restage(head)
-        self.staged = self._from_engine
-        return self.staged
+        self.effort.restaged += 1
+        self.effort.carried = 0
+        handle.ports.observer.phase("restage", instant=str(instant), version=head.version)
+        _log.info("instant %s stages again: version %d", instant, head.version)
+        self.staged = self.staged.restaged(self.movers.restage(head))
 
-    def _rest_on(self, head: TableState, conflicts: list[Conflict]) -> None:
-        """Remember that the files rest on a newer head now."""
-        self.rests_on, self._redone = head.version, True
-        if any(conflict.verdict is Verdict.RETRY for conflict in conflicts):
-            self.read_set = ReadSet(head.version)  # the operation ran again: nothing older counts
+    # --- give up -----------------------------------------------------------------------------
 
-    def _blocked(self, queue: ReservationQueue, status: WriteStatus, head: TableState) -> bool:
-        if not head.reservations:
-            return False
-        return bool(queue.before_us(head, self._intent(status, head)))
-
-    def _allowed(self, redo: Redo | None, conflicts: list[Conflict]) -> Redo:
-        """Return the function that does buckets again, if that is allowed; else give up."""
+    def _allowed(self, conflicts: list[Conflict]) -> Redo:
+        """Return the function that redoes buckets, if that is allowed; raise Refused if not."""
         verdicts = {conflict.verdict for conflict in conflicts}
-        again = self.request.retries and not self.read_set.explicit
+        redo, read_set = self.movers.redo, self.staged.read_set
+        again = self.checker.request.retries and not read_set.explicit
         possible = verdicts <= {Verdict.REBASE, Verdict.RESTAGE, Verdict.RETRY}
         possible = possible and not any(conflict.whole for conflict in conflicts)
-        possible = possible and (self.restage is not None or Verdict.RESTAGE not in verdicts)
+        possible = possible and (self.movers.restage is not None or Verdict.RESTAGE not in verdicts)
         if redo is None or not possible or (Verdict.RETRY in verdicts and not again):
-            self.met += conflicts
-            raise Refused(conflict_error(self.instant, conflicts, self.read_set))
+            self.effort.met += conflicts
+            raise Refused(conflict_error(self.checker.instant, conflicts, read_set))
         return redo
 
-    def _reserve(self, intent: Intent, head: TableState) -> None:
-        """Keep our place; without it the commit goes on all the same."""
-        self._reserved = True
-        with CommitQueue(self.handle, head.table.options.seconds("lock.wait"), str(self.instant)):
-            try:
-                publish_reservation(self.handle, self.instant, intent, since=head.version)
-            except (CommitRetriesExhaustedError, CommitOutcomeUnknownError) as error:
-                _log.warning("instant %s continues without a reservation: %s", self.instant, error)
-
     def _require_time(self, conflicts: list[Conflict]) -> None:
-        """Give up when the table allows no more attempts: by count of redos, and by time."""
-        refused = any(conflict.verdict not in _UNASKED for conflict in conflicts)
-        if refused and not self.request.retries:
-            return  # the conflict itself is raised
-        elapsed = self.handle.ports.clock.monotonic() - self._started
-        lost = any(each.counts for each in conflicts)
-        spent = lost and self.rounds >= self.base.table.options.count("commit.retries")
+        """Give up when the table allows no more attempts: by count of redos, and by time.
+
+        A conflict that ends the commit anyway is not passed off as a lack of time: ``_allowed``
+        raises it.
+        """
+        effort, attempts = self.effort, self.effort.attempts
+        ends = any(conflict.verdict not in _UNASKED for conflict in conflicts)
+        if ends and not self.checker.request.retries:
+            return
+        elapsed_s = self.checker.handle.ports.clock.monotonic() - self.started
+        lost = any(conflict.counts for conflict in conflicts)
+        spent = lost and effort.rounds >= self.publisher.base.table.options.count("commit.retries")
         if spent or self._late():
-            last = conflict_error(self.instant, conflicts, self.read_set) if conflicts else None
-            self.met += conflicts
-            error: CommitError = retries_exhausted(last, attempts=self.attempts, elapsed_s=elapsed)
+            instant, read_set = self.checker.instant, self.staged.read_set
+            last = conflict_error(instant, conflicts, read_set) if conflicts else None
+            effort.met += conflicts
+            error: CommitError = retries_exhausted(last, attempts=attempts, elapsed_s=elapsed_s)
             raise Refused(error)
 
     def _late(self) -> bool:
-        return self.handle.ports.clock.monotonic() > self._until
+        return self.checker.handle.ports.clock.monotonic() > self._until
 
     @property
     def _until(self) -> float:
-        return self._started + self.base.table.options.seconds("commit.deadline")
-
-    def _publish(self, head: TableState, status: WriteStatus) -> Won | Lost:
-        request, token = self.request, self.request.token
-        time = free_time(self.instant.time, self.taken)
-        rests = self.read_set.explicit or self.read_set.version != self.rests_on
-        draft = Draft(
-            instant=Instant(time, self.instant.nonce),
-            action=action_of(request.operation, self.scope, head.table.spec),
-            operation=request.operation,
-            base=self.rests_on,
-            changes=status.changes,
-            scope=self.scope,
-            read_set=self.read_set if rests else None,
-            commit_id=request.commit_id,
-            tokens=() if token is None else (sealed(token, status.digest),),
-            replicas=self.ledger(head, status),
-            table=definition_with(head.table, request),
-            stats=status.stats,
-            client={**client(), "began": self.base.version, **self.facts()},
-        )
-        met = head is not self.base and not self._redone
-        return publish(self.handle, head, draft, self.manifests.of(status), met=met)
-
-    @property
-    def handle(self) -> TableHandle:
-        """The table."""
-        return self.checker.handle
-
-    @property
-    def instant(self) -> Instant:
-        """The attempt."""
-        return self.checker.instant
-
-    @property
-    def request(self) -> WriteRequest:
-        """What was asked."""
-        return self.checker.request
+        options = self.publisher.base.table.options
+        return self.started + options.seconds("commit.deadline")

@@ -1,8 +1,11 @@
-"""Reservations: a commit that lost too often keeps its place until it is through (RFC 0004).
+"""Fairness among commits: the lock as a queue, and reservations (RFC 0004).
 
-Manners, not safety: every commit validates all the same, and losing a reservation costs time.
-
-The lock as a queue: it gives the commits of a busy table order and fairness, never safety.
+A large commit could lose slot after slot to small ones for ever. So a commit that has lost a slot
+queues on the table's lock, and one that has lost too many rounds reserves its place: it publishes a
+decision that names its instant and what it is about to write, and other commits that would meet it
+there wait until it is decided. Both are fairness and never safety. Every commit is validated all
+the same, so a client that cannot have the lock, or that passes over the reservation of a silent
+holder, costs others another round and harms no data.
 """
 
 from __future__ import annotations
@@ -12,11 +15,18 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from plait.errors import LockError, MissingDependencyError, TableError
+from plait.errors import (
+    CommitOutcomeUnknownError,
+    CommitRetriesExhaustedError,
+    LockError,
+    MissingDependencyError,
+    TableError,
+)
 from plait.model.decision import SCOPE_TABLE, Draft, Reserved
 from plait.model.instant import Action, Instant, Operation
 from plait.state.state import TableState
 from plait.txn.conflict import Intent, meeting
+from plait.txn.matrix import SERVICES
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 
@@ -113,8 +123,46 @@ class ReservationQueue:
 
     handle: TableHandle
     instant: Instant
+    check_alive: Callable[[], None]
+    """Raises when there is nothing to wait for any more."""
+    _reserved: bool = False
     _given_up: set[str] = field(default_factory=set)
     """Holders that were silent, by nonce."""
+
+    def take_turn(
+        self, head: TableState, intent: Intent, rounds: int, *, lost: bool, until: float
+    ) -> bool:
+        """Wait for those that reserved our place before us; first reserve it, when that is due.
+
+        It is due for a writer that has lost too many rounds, or that is blocked again after them.
+        Nobody waits for a service, so a service reserves nothing (INV-15).
+
+        Args:
+            head: the newest state that the commit has met.
+            intent: our place.
+            rounds: how often the commit was staged again because of others.
+            lost: whether others were first once more, so that it will be staged again.
+            until: by the monotonic clock: not longer in any case.
+
+        Returns:
+            Whether others may have committed meanwhile, so that it has to look again.
+        """
+        due = rounds + 1 >= head.table.options.count("commit.reserve.after")
+        due = due and intent.operation not in SERVICES
+        reserves = due and not self._reserved and (lost or bool(self.before_us(head, intent)))
+        if reserves:
+            self._reserve(head, intent)
+        state = self.handle.cache.known() if reserves else head
+        return self._wait(state, intent, until) or reserves
+
+    def _reserve(self, head: TableState, intent: Intent) -> None:
+        """Keep our place; without it the commit goes on all the same."""
+        self._reserved = True
+        with CommitQueue(self.handle, head.table.options.seconds("lock.wait"), str(self.instant)):
+            try:
+                publish_reservation(self.handle, self.instant, intent, since=head.version)
+            except (CommitRetriesExhaustedError, CommitOutcomeUnknownError) as error:
+                _log.warning("instant %s continues without a reservation: %s", self.instant, error)
 
     def before_us(self, head: TableState, intent: Intent) -> list[Instant]:
         """Return the holders that we respect, oldest first: older, alive, and in our place."""
@@ -127,16 +175,13 @@ class ReservationQueue:
                 holders.append(holder)
         return holders
 
-    def wait(
-        self, head: TableState, intent: Intent, *, until: float, check_alive: Callable[[], None]
-    ) -> bool:
+    def _wait(self, head: TableState, intent: Intent, until: float) -> bool:
         """Wait until all are through that are before us now; tell whether there were any.
 
         Args:
             head: the state in which we look first.
             intent: our place.
             until: by the monotonic clock: not longer in any case.
-            check_alive: raises when there is nothing to wait for any more.
         """
         first = self.before_us(head, intent)
         if not first:
@@ -147,7 +192,7 @@ class ReservationQueue:
         handle.ports.observer.phase("wait", instant=str(self.instant), holder=str(first[0]))
         while left and (now := clock.monotonic()) < until:
             backoff.pause(until - now)
-            check_alive()
+            self.check_alive()
             looked, before = clock.monotonic(), len(left)
             head = handle.cache.refresh(checked=False)
             left = [each for each in self.before_us(head, intent) if each in first]

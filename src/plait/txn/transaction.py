@@ -1,12 +1,14 @@
-"""A transaction: begin, stage, validate, publish, finish (design of the commit: RFC 0001).
+"""A transaction: begin, stage, validate, publish, finish (RFC 0001).
 
-How every instant of a writer begins: its record is written, then a single writer is let in.
-
-On a table for one writer (``concurrency="single_writer"``) the record goes first and the look at
-the others' records after it. So of two that begin at once at least one sees the other, and nobody
-is let in beside a living writer: the younger of the two gives way at once; the older one waits a
-moment for that, and gives way too if it does not come about. What is dead is ended by a decision
-before the new writer begins: it can never commit beside it, even if it was only asleep.
+A transaction is one instant, from its pending record to its decision. The record comes before
+anything else: by it recovery finds what was staged, and a clean spares what the writer needs. The
+engine stages under it, and the commit loop (``txn/commit.py``) publishes it. This module ends it:
+it removes the record last, or, if the commit cannot go through, it publishes a rollback before it
+deletes a file. On a table for one writer (``concurrency="single_writer"``) the record is also how
+writers see each other. Each writes its own first and then looks for others, so of two that begin at
+once at least one sees the other, and no writer is let in beside a living one: the younger gives way
+at once, and the older waits a moment for that, then gives way too. A dead writer is ended by a
+decision before the new one begins, so it can never commit beside it, even if it was only asleep.
 """
 
 from __future__ import annotations
@@ -47,7 +49,16 @@ from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant, load_pending, write_inflight, write_requested
 from plait.txn.carry import Carrier, FollowRows, MaskFiles
-from plait.txn.commit import Commit, Manifests, Redo, Restage
+from plait.txn.commit import (
+    Commit,
+    Effort,
+    Manifests,
+    Movers,
+    Publisher,
+    Redo,
+    Restage,
+    StagedChanges,
+)
 from plait.txn.conflict_checker import ConflictChecker
 from plait.txn.heartbeat import Heartbeat
 from plait.txn.liveness import is_alive, process_mark, silence_ms
@@ -62,6 +73,7 @@ from plait.txn.refusal import (
     contract_changed,
     rolled_back,
 )
+from plait.txn.reservation import ReservationQueue
 from plait.txn.rollback import (
     delete_files_of,
     delete_staged,
@@ -453,33 +465,35 @@ class OptimisticTransaction:
             CommitOutcomeUnknownError: the store does not say; nothing was deleted.
         """
         self.tried = True
+        rests_on, reads = self.base.version, read_set or self.read_set
         commit = Commit(
             self.checker,
-            carrier or FollowRows(self.mask_files()),
-            self.manifests,
+            Movers(carrier or FollowRows(self.mask_files()), redo, restage),
+            Publisher(
+                self.checker,
+                self.manifests,
+                self.base,
+                self.taken,
+                lambda head, new: require_held(head.table, self.request, new, self.ledger),
+            ),
+            ReservationQueue(self.handle, self.instant, self.check_alive),
+            self.check_alive,
             self.base,
-            scope,
-            read_set=read_set or self.read_set,
-            taken=self.taken,
-            check_alive=self.check_alive,
-            rests_on=self.base.version,
-            wants=self.wants,
-            ledger=lambda head, new: require_held(head.table, self.request, new, self.ledger),
-            restage=restage,
+            StagedChanges(status, status, scope, rests_on, reads, self.wants),
         )
         try:
-            decision = commit.run(status, redo)
+            decision = commit.run()
         except Ended as end:
             raise self._ended(end.version, end.reason) from None
         except ContractChanged as change:
             self.abort("the table's contract changed")
             raise contract_changed(self.base.table.contract, change.contract) from None
         except Refused as refused:
-            staged = None if self.distributed else commit.staged
-            self.abort(refused.error.message, facts=commit.facts(), staged=staged)
+            staged = None if self.distributed else commit.staged.files
+            self.abort(refused.error.message, facts=commit.effort.facts(), staged=staged)
             raise refused.error from None
         except Obsolete as end:
-            self.abort(end.reason, facts=commit.facts(), staged=commit.staged)
+            self.abort(end.reason, facts=commit.effort.facts(), staged=commit.staged.files)
             raise
         except CorruptMetadataError:  # also what a table that is gone lacks
             self.handle.require_same_table()
@@ -488,7 +502,7 @@ class OptimisticTransaction:
             self.open = False  # the records stay: recovery finds out, and spares everything
             self.heartbeat.stop()
             raise
-        return self._finish(decision, commit)
+        return self._finish(decision, commit.effort)
 
     def mask_files(self) -> MaskFiles:
         """Return where deletion vectors go that are written while the commit is under way."""
@@ -513,10 +527,10 @@ class OptimisticTransaction:
 
     # --- finish ----------------------------------------------------------------------------
 
-    def _finish(self, decision: Decision, commit: Commit) -> CommitResult:
+    def _finish(self, decision: Decision, effort: Effort) -> CommitResult:
         self.open = False
         self.result = CommitResult(
-            decision.version, decision.instant, decision.stats, commit.attempts, commit.rebased
+            decision.version, decision.instant, decision.stats, effort.attempts, effort.rebased
         )
         try:
             self.heartbeat.stop()

@@ -270,9 +270,9 @@ def _downgrade(table: Table) -> Prepared:
 
 
 OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
-    "txn.commit.Commit._publish": GIVES_UP,
+    "txn.commit.Publisher.publish": GIVES_UP,
     "txn.transaction.OptimisticTransaction.abort": GIVES_UP,
-    "txn.commit.Commit._reserve": (_reservation,),
+    "txn.reservation.ReservationQueue._reserve": (_reservation,),
     "services.maintenance.clean.clean": (_clean, _clean_of_nothing),
     "services.maintenance.clean.undo_clean": (_undo_clean,),
     "services.verify.rebuild.rebuild": (_rebuild,),
