@@ -1,13 +1,13 @@
-"""Carry over: what was staged on an older version is moved to the head by the places of rows.
+"""Carry over: move what was staged on an older version to the head by the places of rows.
 
-A rewrite (compaction, clustering) changes no row, it moves rows into other files. A writer that hid
-rows of a file that is gone hides the same rows where they went. A rewrite hides in its own files
-what writers hid meanwhile where it copied from (``services/maintenance/rewrite.py``). Both read row
-maps and deletion vectors and no row, and stage nothing again (INV-14, INV-15, RFC 0018).
-An expiry hides rows where they are, so a writer joins its vectors with those of the expiry.
-The rules are those of the model ``rewrite``.
-
-Follow rows: a writer's changes are carried over the services that were first.
+No writer should fail or start again because of a service, nor a service because of a writer
+(INV-14, INV-15, RFC 0018). A rewrite (compaction, clustering) changes no row; it moves rows into
+other files. So a writer that hid rows of a replaced file hides the same rows where they went, and
+a rewrite hides in its own files what writers hid meanwhile in the files that it copied
+(``services/maintenance/rewrite.py``). An expiry hides rows where they are, so a writer joins its
+deletion vectors with those of the expiry. A carry-over reads row maps and deletion vectors and no
+row, so it can be repeated after each lost slot. The rules are those of the model ``rewrite``. This
+module has the carrier of a writer, ``FollowRows``, and what the carriers of the services share.
 """
 
 from __future__ import annotations

@@ -1,6 +1,11 @@
-"""Why a transaction cannot commit, as errors with their facts.
+"""Why a transaction cannot commit: the reasons as control flow, and as errors with their facts.
 
-What a restore undid is never reported as applied, nor applied again unasked (INV-16).
+The conflict checker and the commit loop find out that an attempt is over, but only the transaction
+knows what it has to clean up first: it publishes its rollback before it deletes a file. So they
+raise one of the exceptions below with what they found, and the transaction turns it into the error
+that the caller sees. The module also looks up whether a commit id was committed. What a restore
+undid is neither reported as applied nor applied again unasked, since it may have been undone on
+purpose (INV-16).
 """
 
 from __future__ import annotations
