@@ -25,8 +25,8 @@ from plait.stream.messages import Hello, Turn, decode, encode
 from plait.stream.messages import Report as Told
 from plait.stream.transport import Endpoint, Hub
 from plait.txn.table_handle import TableHandle
+from plait.txn.tokens import find_epoch
 from plait.txn.transaction import AlreadyCommitted
-from plait.write.results import find_epoch
 from tests.interleave.actors import Check, RestoreCheck, Writer, lineage_of, oracle, recover, start
 from tests.scheduler import Act, End, Report, Scenario, each_schedule
 from tests.support.protocol import Hand

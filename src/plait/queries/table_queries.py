@@ -23,7 +23,7 @@ from plait.read.scan import Pinned, Scan
 from plait.txn.moments import Bound, Moment
 from plait.txn.read_pin import release_with
 from plait.txn.table_handle import TableHandle
-from plait.write.results import find_result
+from plait.txn.tokens import find_result
 
 if TYPE_CHECKING:
     from plait.expr import Where

@@ -59,10 +59,10 @@ from plait.timeline.pending import PendingInstant
 from plait.txn.heartbeat import Watch
 from plait.txn.recovery import abandon
 from plait.txn.table_handle import make_handle
+from plait.txn.tokens import find_result
 from plait.txn.transaction import pending_record, request_instant
 from plait.write.group_commit import RUN_HOME, Gathered, decide
 from plait.write.request import plan_of, read_set_of, write_request
-from plait.write.results import find_result
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -1,23 +1,35 @@
-"""Whether a stream token continues what its application has applied (INV-09, RFC 0007, 0012).
+"""What was applied before: commit ids, and epochs of streams (INV-09, RFC 0007, 0012).
 
-Judged on the base and on each decision of the window that carries a token of the same
-application, so that of several who race with one application one wins, and the others hear of it.
+Whether a token continues what its application has applied is judged on the base and on each
+decision of the window that carries a token of the same application. So of several who race with
+one application one wins, and the others hear of it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 
 import pyarrow.compute as pc
 
-from plait.errors import EpochRewoundError, EpochUnknownError, OffsetGapError, StreamError
-from plait.model.changes import Digest
-from plait.model.decision import Token
+from plait.errors import (
+    EpochRewoundError,
+    EpochUnknownError,
+    InvariantError,
+    OffsetGapError,
+    StreamError,
+    UndoneError,
+)
+from plait.model.changes import Digest, WriteStats
+from plait.model.decision import CommitResult, Token
+from plait.model.instant import Instant
+from plait.model.request import WriteRequest
 from plait.model.stream import Position, find_gap
 from plait.state.state import TableState
 from plait.storage.port import Store
-from plait.txn.refusal import contains, find_lost, undone_error
+from plait.txn.refusal import contains, find_commit, find_lost, require_contained, undone_error
+from plait.txn.table_handle import TableHandle
 
 _SHOWN = 120
 _NEW = (
@@ -141,3 +153,82 @@ def _refusal(
 
 def _short(offsets: str) -> str:
     return repr(offsets if len(offsets) <= _SHOWN else offsets[:_SHOWN] + "...")
+
+
+def find_result(handle: TableHandle, commit_id: str) -> CommitResult | None:
+    """Return the result of a commit id; None if it did not commit.
+
+    Raises:
+        UndoneError: a restore undid it.
+    """
+    version = find_commit(handle.store, handle.cache.refresh(), commit_id)
+    return None if version is None else result_at(handle, version)
+
+
+def find_epoch(handle: TableHandle, token: Token) -> CommitResult | None:
+    """Return the result of this epoch of a stream; None if it is the next one.
+
+    Raises:
+        StreamError: it does not continue the stream.
+        UndoneError: a restore undid it, or the epoch before it.
+    """
+    with contextlib.suppress(StreamError, UndoneError):
+        if find_applied(handle.store, handle.cache.known(), token) is None:
+            return None
+    # What is known may be old: an epoch may have been applied since, or undone (INV-16).
+    version = find_applied(handle.store, handle.cache.refresh(), token)
+    return None if version is None else result_at(handle, version)
+
+
+def result_at(handle: TableHandle, version: int) -> CommitResult:
+    """Return the result of the commit of a version.
+
+    Raises:
+        UndoneError: a restore undid it.
+    """
+    state = handle.cache.known()
+    require_contained(state, version)
+    columns = ("version", "instant", "stats")
+    rows = state.commits(handle.store, since=version - 1, columns=columns)
+    found = rows.filter(pc.equal(rows["version"], version)).to_pylist()
+    if not found:
+        message = f"version {version} is not among the commits"
+        raise InvariantError(message)
+    stats = WriteStats(**json.loads(found[0]["stats"]))
+    return CommitResult(version, Instant.parse(found[0]["instant"]), stats)
+
+
+def first_result(handle: TableHandle, request: WriteRequest, version: int) -> CommitResult:
+    """Return the result of the same commit id or token, which another commit had meanwhile.
+
+    Raises:
+        UndoneError: a restore undid it.
+    """
+    try:
+        return result_at(handle, version)
+    except UndoneError:
+        if _is_free(handle, request):
+            raise let_through(request) from None
+        raise
+
+
+def _is_free(handle: TableHandle, request: WriteRequest) -> bool:
+    """Tell whether a commit id or token may be committed, as far as is known."""
+    store, state = handle.store, handle.cache.known()
+    with contextlib.suppress(StreamError, UndoneError):
+        if request.token is not None:
+            return find_applied(store, state, request.token) is None
+        return (
+            request.commit_id is not None and find_commit(store, state, request.commit_id) is None
+        )
+    return False
+
+
+def let_through(request: WriteRequest) -> UndoneError:
+    """Say that a write was applied and undone, and may be applied again, all while it went on."""
+    token = request.token
+    what = f"commit id {request.commit_id!r}" if token is None else f"epoch {token.epoch}"
+    message = f"{what} was applied by another writer, and undone meanwhile"
+    hint = "nothing was written; a replay allows it again, so send it again"
+    facts = {"commit_id": request.commit_id} if token is None else {"token": token.to_dict()}
+    return UndoneError(message, hint=hint, **facts)

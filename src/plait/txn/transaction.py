@@ -83,6 +83,7 @@ from plait.txn.rollback import (
     rollback_instants,
 )
 from plait.txn.table_handle import TableHandle, client, require_slots
+from plait.txn.tokens import first_result
 
 _GRACE_S = 2.0
 """An older writer waits so long for a younger one to give way."""
@@ -552,6 +553,32 @@ class OptimisticTransaction:
             mine, listed = f"{paths.PENDING}/{self.instant}.", self.handle.store.list(paths.PENDING)
             doomed += [i.path for i in listed if i.path.startswith(mine) and i.path not in doomed]
         self.handle.store.delete(doomed)
+
+    def commit_or_abort(
+        self, commit: Callable[[], CommitResult], wrote: Callable[[], bool]
+    ) -> CommitResult:
+        """Commit. Return the first result if it was applied before; roll back after an error.
+
+        A commit whose outcome is unknown is left to recovery, because it may have landed (INV-10).
+
+        Args:
+            commit: stages, and calls ``commit`` of this transaction.
+            wrote: stops all writing, then returns whether a file may be on the store.
+        """
+        try:
+            with self.standing():
+                return commit()
+        except AlreadyCommitted as applied:
+            self.abort("its commit id or token was applied meanwhile", wrote=wrote())
+            return first_result(self.handle, self.request, applied.version)
+        except CommitOutcomeUnknownError:
+            raise
+        except CorruptMetadataError:
+            self.abort("a file was damaged or missing", wrote=wrote())
+            raise
+        except BaseException as error:
+            self.abort(f"{type(error).__name__} while committing", wrote=wrote())
+            raise
 
     # --- giving up -------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from plait.state.state import TableState
 from plait.txn.commit import Restaged
 from plait.txn.read_pin import ReadPin, release_with
 from plait.txn.table_handle import TableHandle
+from plait.txn.tokens import find_result
 from plait.txn.transaction import OptimisticTransaction
 from plait.write.combine import advance, as_sent, combine_operations
 from plait.write.combine import combined_scope as widest
@@ -40,7 +41,6 @@ from plait.write.request import (
     write_request,
     write_scope,
 )
-from plait.write.results import commit_or_abort, find_result
 
 
 @dataclass(slots=True)
@@ -286,7 +286,7 @@ class Transaction:
             return
         publish = functools.partial(self._publish, txn)
         try:
-            self._result = commit_or_abort(self._handle, txn, publish, self._end_stagings)
+            self._result = txn.commit_or_abort(publish, self._end_stagings)
         except BaseException:
             self._result = txn.result  # an interrupt after the decision: it stands (INV-10)
             raise

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
 from plait.arrow.check import require_removals
-from plait.arrow.engine import ArrowEngine
+from plait.arrow.engine import ArrowEngine, sum_removals
 from plait.definition.table_def import TableDef
 from plait.engine import Engine, Staging, engine_for, engine_within
 from plait.errors import InvariantError, OptionError, TransactionClosedError
 from plait.expr import from_json
 from plait.model.bucket import BucketId
-from plait.model.changes import WriteStatus
-from plait.model.decision import CommitResult
+from plait.model.changes import Digest, WriteStatus
+from plait.model.decision import CommitResult, Token
 from plait.model.instant import Instant, Operation
 from plait.model.plan import Snapshot
-from plait.model.request import WriteRequest
+from plait.model.request import WritePlan, WriteRequest
 from plait.read.plan import Wants, everything, wanted_in, wanted_where
 from plait.state.state import TableState
 from plait.txn.commit import Restaged
 from plait.txn.table_handle import TableHandle
+from plait.txn.tokens import find_epoch, find_result, let_through, result_at
 from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction
 from plait.write.bringing import bring
 from plait.write.combine import as_sent
@@ -34,7 +35,6 @@ from plait.write.replication import (
     replication_of,
 )
 from plait.write.request import as_the_table_is_now, plan_of, write_scope
-from plait.write.results import Replay, commit_or_abort, find_epoch, find_result, result_at
 
 
 class Writer:
@@ -231,7 +231,7 @@ class Writer:
         staging = self._staging or self._begin_staging(self._rowless, txn)
         publish = functools.partial(self._publish, txn, staging)
         try:
-            self._result = commit_or_abort(self._handle, txn, publish, self._end_staging)
+            self._result = txn.commit_or_abort(publish, self._end_staging)
         except BaseException:
             self._result = txn.result  # an interrupt after the decision: it stands (INV-10)
             raise
@@ -384,3 +384,37 @@ class Writer:
             message = "the writer is not open"
             raise TransactionClosedError(message, hint="use it in a with block")
         return self._txn
+
+
+@dataclass(slots=True)
+class Replay:
+    """An epoch that the table already has: its rows are summed up and not written."""
+
+    handle: TableHandle
+    request: WriteRequest
+    token: Token
+    digest: Digest = field(default_factory=Digest)
+
+    def write(self, engine: Engine, data: object) -> None:
+        """Sum rows up."""
+        self.digest += engine.digest(data, self._plan())
+
+    def remove(self, keys: object) -> None:
+        """Sum up keys that are removed."""
+        self.digest += sum_removals(keys, self._plan())
+
+    def _plan(self) -> WritePlan:
+        handle, known = self.handle, self.handle.cache.known()
+        return plan_of(self.request, known.table, handle.store.spec, handle.new_instant(known))
+
+    def result(self) -> CommitResult:
+        """Return the result of the epoch.
+
+        Raises:
+            EpochRewoundError: it was applied with other rows.
+            UndoneError: a restore undid it meanwhile, and a replay lets it be applied again.
+        """
+        result = find_epoch(self.handle, replace(self.token, digest=self.digest))
+        if result is None:
+            raise let_through(self.request)
+        return result

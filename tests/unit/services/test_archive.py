@@ -30,8 +30,8 @@ from plait.timeline.archive import load_archive
 from plait.timeline.pending import load_pending
 from plait.txn.recovery import roll_back_failed
 from plait.txn.service import write_record
+from plait.txn.tokens import find_result
 from plait.txn.transaction import AlreadyCommitted
-from plait.write.results import find_result
 from tests.support.forge import forge
 from tests.support.protocol import (
     Phases,

@@ -45,7 +45,6 @@ from plait.txn.read_pin import pinned
 from plait.txn.refusal import Obsolete
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
-from plait.write.results import commit_or_abort
 
 _NOTHING = "nothing has expired"
 _OTHER_TTL = "the time to live was changed"
@@ -232,7 +231,7 @@ def _expire(
         return txn.commit(status, Scope(), None, carrier=carrier)
 
     try:
-        return commit_or_abort(handle, txn, commit, lambda: True)
+        return txn.commit_or_abort(commit, lambda: True)
     except Obsolete:
         return None
 

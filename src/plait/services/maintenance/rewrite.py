@@ -34,7 +34,6 @@ from plait.txn.refusal import Obsolete
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
 from plait.write.request import plan_of
-from plait.write.results import commit_or_abort
 
 _log = logging.getLogger(__name__)
 
@@ -200,7 +199,7 @@ def rewrite(
         return txn.commit(status, Scope(), None, carrier=carrier)
 
     try:
-        return commit_or_abort(handle, txn, commit, lambda: True)
+        return txn.commit_or_abort(commit, lambda: True)
     except Obsolete:
         return None
 

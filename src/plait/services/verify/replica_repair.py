@@ -39,7 +39,6 @@ from plait.txn.read_pin import pinned
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
 from plait.write.request import plan_of
-from plait.write.results import commit_or_abort
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ def repair_from_replica(
         staged.append((repair, status, files_read))
         return txn.commit(status, Scope(SCOPE_BUCKETS), None)
 
-    result = commit_or_abort(handle, txn, commit, lambda: True)
+    result = txn.commit_or_abort(commit, lambda: True)
     repair, status, files_read = staged[0]
     return ReplicaRepairReport(repair.listed(status), files_read, result.version)
 
