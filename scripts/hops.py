@@ -57,18 +57,18 @@ class Trip(NamedTuple):
 
 DATAFRAME = "upsert of a DataFrame"
 CEILINGS: Mapping[str, Trip] = {
-    "append": Trip(68, 855),
-    "upsert": Trip(77, 1165),
-    "scan": Trip(34, 290),
-    "conflict": Trip(80, 2300),
-    "stream epoch": Trip(92, 4000),
-    "rollback": Trip(31, 340),
-    "clean": Trip(34, 550),
-    "compaction": Trip(74, 2000),
-    "dual write": Trip(88, 1310),
-    "repush": Trip(135, 12500),
-    "data source write": Trip(94, 2700),
-    DATAFRAME: Trip(78, 910),
+    "append": Trip(61, 830),
+    "upsert": Trip(67, 1_130),
+    "scan": Trip(29, 280),
+    "conflict": Trip(71, 2_230),
+    "stream epoch": Trip(82, 3_950),
+    "rollback": Trip(30, 340),
+    "clean": Trip(33, 560),
+    "compaction": Trip(70, 1_930),
+    "dual write": Trip(79, 1_270),
+    "repush": Trip(125, 12_000),
+    "data source write": Trip(85, 2_680),
+    DATAFRAME: Trip(71, 910),
 }
 """The most that each trip may be."""
 
