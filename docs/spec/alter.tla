@@ -3,7 +3,7 @@
 (* puts the whole row, may bring a column along, or sets one column by name. A  *)
 (* decision is one step, and rests on any version since which its author may    *)
 (* have been at work, or paused. commit.tla describes publishing itself, and    *)
-(* src/plait/txn/beside.py says what becomes of each kind of work.              *)
+(* scripts/column_matrix.py says what becomes of each kind of work.             *)
 EXTENDS Naturals, Sequences, FiniteSets
 
 CONSTANTS

@@ -65,11 +65,16 @@ class PreparedRows(Rows):
         )
 
     def given(self, where: Condition | None) -> Iterator[pa.RecordBatch]:
-        """Return the batches, once; raise BadRecordError if ``where`` does not hold for a row."""
+        """Return the batches, once; raise BadRecordError if ``where`` does not hold for a row.
+
+        Whoever asks again, perhaps after a failure half-way, has the rows prepared again.
+        """
+        taken = self.batches.copy()
+        self.batches.clear()
         if where is not None:
-            for batch in self.batches:
+            for batch in taken:
                 _check_where(batch, where)
-        return iter(functools.partial(_next_of, self.batches), None)
+        return iter(functools.partial(_next_of, taken), None)
 
 
 def _next_of(batches: deque[pa.RecordBatch]) -> pa.RecordBatch | None:

@@ -58,7 +58,7 @@ class Definition:
         return replace(self, contract=replace(self.contract, lock=lock))
 
     def table(self, schema: object) -> TableDef:
-        """Check everything; give the definition that version 0 holds.
+        """Return the definition that version 0 holds, with everything checked.
 
         Raises:
             OptionError: a value that is not known, or does not fit another.

@@ -1,4 +1,4 @@
-"""Conflict policies of one's own: found by entry point, and held to what cannot break a table.
+"""Conflict policies: those of Plait, and one's own, which cannot break a table.
 
 A rule is asked only where two operations on rows wrote into one bucket. Where they meet places,
 changes of the schema, services or restores, the matrix stands. Whatever a rule answers, the commit
@@ -20,7 +20,7 @@ from plait.model.contract import APART, SAME, UNKNOWN, Meeting, Rule
 
 FILE_GROUP, KEY, MERGE = "file_group", "key", "merge"
 POLICIES: Final = (FILE_GROUP, KEY, MERGE)
-"""Those of Plait."""
+"""The policies that come with Plait."""
 GROUP = "plait.policies"
 
 

@@ -1,4 +1,4 @@
-"""Tables whose definition names sinks: what such a table may be, and what its commits must show."""
+"""Tables whose definition names sinks: what such a table may be."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class Option:
 
 @functools.lru_cache(maxsize=1024)
 def _parsed(key: str, text: str) -> float:
-    """Return an option that was checked when it was set: each commit asks for several."""
+    """Parse the text of an option. Cached, because each commit reads several."""
     return OPTIONS[key].parse(text)
 
 

@@ -1,4 +1,7 @@
-"""Decisions: what completes an instant, published once in a slot (INV-01 to INV-03)."""
+"""Decisions: what completes an instant, published once in a slot (INV-01 to INV-03).
+
+Each tells the sums over the files that are live after it, so that a state can be compared with it.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from plait.model.instant import Action, Instant, Operation
 from plait.model.plan import TableSpec
 from plait.model.replicas import SinkLedger
 
+_HASH = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _MODULO = 1 << 64
 
 
@@ -65,7 +69,6 @@ SCOPE_BUCKETS, SCOPE_PARTITIONS, SCOPE_TABLE, SCOPE_APPEND = (
     "table",
     "append",
 )
-_HASH = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

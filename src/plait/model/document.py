@@ -31,17 +31,6 @@ import xxhash
 
 from plait.errors import CorruptMetadataError
 
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
-"""A text, which ends with the body if it has no other end, or a bracket. It never looks back, so
-every body takes time in proportion to its length."""
-_HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-_SIGNS: Final = (b",", b":", b"[", b"{")
-DEPTH_MAX: Final = 64
-NODES_MAX: Final = 2_000_000
-"""Commas, colons and opening brackets of one file of metadata: what they become in memory takes
-less than half a gigabyte, whatever they are."""
-
-
 _HEAD = b'{"checksum":"'
 _MIDDLE = b'",\n"decision":'
 _TAIL = b"}\n"
@@ -149,6 +138,17 @@ def _digest(path: str, body: bytes) -> bytes:
     digest.update(b"\0")
     digest.update(body)
     return digest.hexdigest().encode()
+
+
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+"""A text, which ends with the body if it has no other end, or a bracket. It never looks back, so
+every body takes time in proportion to its length."""
+_HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_SIGNS: Final = (b",", b":", b"[", b"{")
+DEPTH_MAX: Final = 64
+NODES_MAX: Final = 2_000_000
+"""Commas, colons and opening brackets of one file of metadata: what they become in memory takes
+less than half a gigabyte, whatever they are."""
 
 
 def load_json(body: bytes, *, bytes_max: int, depth_max: int = DEPTH_MAX) -> object:

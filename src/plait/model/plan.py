@@ -1,4 +1,4 @@
-"""How rows are laid out, and plans for those who write and read them: frozen, picklable."""
+"""How rows are laid out and compressed, and what is read and written: frozen, picklable."""
 
 from __future__ import annotations
 
@@ -49,11 +49,6 @@ class Compression:
             hint = f"{allowed}; 0 leaves the level to the codec"
             raise OptionError(message, hint=hint, key=LEVEL_OPTION, value=str(level))
         return cls(codec, level)
-
-
-Spans: TypeAlias = tuple[tuple[int, int], ...]
-"""Versions: the first and the last of each span of them."""
-_ID_MAX, _VERSION_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 COW, MOR = "cow", "mor"
@@ -218,6 +213,11 @@ class ChangeWindow:
     def until(self) -> int:
         """The last version in it."""
         return self.snapshot.version
+
+
+Spans: TypeAlias = tuple[tuple[int, int], ...]
+"""Versions: the first and the last of each span of them."""
+_ID_MAX, _VERSION_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)

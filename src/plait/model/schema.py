@@ -1,4 +1,4 @@
-"""Schemas with field ids, and the Arrow types that a table can hold."""
+"""Schemas with field ids, the Arrow types that a table can hold, and the hidden column of files."""
 
 from __future__ import annotations
 

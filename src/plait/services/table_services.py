@@ -10,7 +10,7 @@ from plait.model.decision import CommitResult
 from plait.model.history import PendingEntry, ReaderEntry
 from plait.model.instant import Instant
 from plait.services.definition.alter import Altering
-from plait.services.definition.replicas import add_replica, remove_replica
+from plait.services.definition.sinks import add_replica, remove_replica
 from plait.services.definition.upgrade import Upgrading
 from plait.services.index.record_index import Indexing
 from plait.services.maintenance.clean import (

@@ -62,6 +62,15 @@ from plait.txn.table_handle import TableHandle, require_slots
 from plait.txn.transaction import pending_record
 from plait.write.group_commit import decide
 
+_log = logging.getLogger(__name__)
+
+_OPERATIONS = (Operation.APPEND, Operation.INSERT, Operation.UPSERT)
+_LOOK_S = 0.05
+"""The pause between two polls while waiting for reports."""
+_AGAIN_S = 1.0
+"""The time after which a turn is sent again while reports are awaited."""
+_AHEAD_MS = 86_400_000
+"""A session further ahead of the store's clock than this is not outbid."""
 _WRITERS_MAX: Final = 10_000
 """A message has the names of all; who comes when there are so many is not counted in."""
 _PARTED_MAX: Final = 10_000
@@ -225,10 +234,6 @@ class Group:
         return self.lives.get(writer) == life
 
 
-_AHEAD_MS = 86_400_000
-"""A session further ahead of the store's clock than this is not outbid."""
-
-
 @dataclass(frozen=True, slots=True)
 class Fence:
     """One coordinator's place among those of its application."""
@@ -308,15 +313,6 @@ def _turns_of(handle: TableHandle, application: str) -> list[tuple[PendingInstan
         with contextlib.suppress(FormatError):  # a record that is damaged names no session
             turns.append((entry, Instant.parse(entry.writer)))
     return turns
-
-
-_log = logging.getLogger(__name__)
-
-_OPERATIONS = (Operation.APPEND, Operation.INSERT, Operation.UPSERT)
-_LOOK_S = 0.05
-"""The pause between two polls while waiting for reports."""
-_AGAIN_S = 1.0
-"""The time after which a turn is sent again while reports are awaited."""
 
 
 class Coordinator:

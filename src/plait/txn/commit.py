@@ -89,10 +89,10 @@ class StagedChanges:
     """Decisions of services that a carry-over has to follow, oldest first.
 
     A redo keeps them: the buckets that it does not stage again still name files of before. A bucket
-    that it does stage again names no file that they replaced, so to follow them changes nothing.
+    that it does stage again names no file that they replaced: following them changes nothing there.
     """
     fresh: bool = True
-    """Whether the engine staged it since it was last compared with what ``rests_on`` contains."""
+    """Whether it was staged since the last comparison with the decisions up to ``rests_on``."""
     complete: bool = True
     """Whether ``status`` names every file of the instant. While the engine stages, it does not."""
 
@@ -268,8 +268,9 @@ class Publisher:
 class Commit:
     """One commit on its way into a slot.
 
-    ``run`` is the loop, and each method below it is one step of the drawing in
-    ``docs/architecture.md``. A step that meets conflicts returns those that are left to deal with.
+    ``run`` is the loop. The methods that are named as the boxes of the drawing in
+    ``docs/architecture.md`` are its steps. A step that meets conflicts returns those that are left
+    to deal with.
     """
 
     checker: ConflictChecker

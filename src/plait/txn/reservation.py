@@ -115,7 +115,7 @@ def _ended(handle: TableHandle, state: TableState, holder: Instant, since: int) 
 
 @dataclass(slots=True)
 class ReservationQueue:
-    """Waits for those that reserved our place before us.
+    """Waits for those that reserved our place before us, and reserves it when that is due.
 
     A holder is silent after ``_SILENT`` heartbeats that did not come. With the defaults that is
     long before it may be taken for dead: to be passed over costs it another round at most.

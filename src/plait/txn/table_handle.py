@@ -33,7 +33,7 @@ class Upkeep(Protocol):
     """What a client does after each commit of its own: a port, which ``Table`` connects."""
 
     def __call__(self, handle: TableHandle, decision: Decision) -> None:
-        """Do it. The commit stands, so nothing is raised."""
+        """Do the upkeep that a commit made due. Raises nothing: the commit stands."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The ports of the dual write: what writers and engines ask of ``plait.replicate``, above them."""
+"""The ports of the dual write: what writers ask of ``plait.replicate``, above them."""
 
 from __future__ import annotations
 
