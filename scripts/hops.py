@@ -57,18 +57,18 @@ class Trip(NamedTuple):
 
 DATAFRAME = "upsert of a DataFrame"
 CEILINGS: Mapping[str, Trip] = {
-    "append": Trip(61, 830),
-    "upsert": Trip(67, 1_130),
+    "append": Trip(55, 810),
+    "upsert": Trip(62, 1_110),
     "scan": Trip(29, 280),
-    "conflict": Trip(71, 2_230),
-    "stream epoch": Trip(82, 3_950),
+    "conflict": Trip(70, 2_200),
+    "stream epoch": Trip(80, 3_950),
     "rollback": Trip(30, 340),
-    "clean": Trip(33, 560),
-    "compaction": Trip(70, 1_930),
-    "dual write": Trip(79, 1_270),
-    "repush": Trip(125, 12_000),
-    "data source write": Trip(85, 2_680),
-    DATAFRAME: Trip(71, 910),
+    "clean": Trip(33, 550),
+    "compaction": Trip(69, 1_910),
+    "dual write": Trip(75, 1_260),
+    "repush": Trip(124, 12_000),
+    "data source write": Trip(82, 2_650),
+    DATAFRAME: Trip(70, 910),
 }
 """The most that each trip may be."""
 

@@ -12,7 +12,6 @@ from plait.errors import TableExistsError
 from plait.model.consent import Consent
 from plait.model.contract import Contract
 from plait.model.decision import CommitResult
-from plait.model.request import WriteRequest
 from plait.model.schema import names_of
 from plait.model.texts import texts_by_name
 from plait.queries.opening import create_handle, open_expected, reopen
@@ -274,9 +273,6 @@ class Table(Writes, Queries, Repushing, Services):
     def handle(self) -> TableHandle:
         """The handle that engines and services use; not part of the public interface."""
         return self._handle
-
-    def _writer(self, request: WriteRequest, session: object = None) -> Writer:
-        return Writer(self._handle, request, session=session)
 
 
 def _connected(handle: TableHandle) -> TableHandle:

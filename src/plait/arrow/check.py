@@ -222,7 +222,9 @@ class _ColumnCheck:
             return filled(self.default, self.field.type, batch.num_rows)
         given = batch.column(self.position)
         try:
-            array = sound(apply(given, self.field.type))
+            array = apply(given, self.field.type)
+            if pa.types.is_nested(self.field.type):
+                array = sound(array)
         except LossyError as error:
             message = f"a value of column {self.field.name!r} cannot be kept as "
             message += type_name(self.field.type)

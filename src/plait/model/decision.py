@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Changes, Digest, WriteStats
 from plait.model.instant import Action, Instant, Operation
-from plait.model.plan import TableSpec
+from plait.model.plan import COW, TableSpec
 from plait.model.replicas import SinkLedger
 
 _HASH = re.compile(r"[0-9a-f]{16}", re.ASCII)
@@ -90,6 +90,23 @@ class Scope:
         """Tell whether a partition is replaced whole: with all that is, was or might be there."""
         whole = self.kind == SCOPE_PARTITIONS and partition in self.partitions
         return whole or self.kind == SCOPE_TABLE
+
+
+_ACTIONS: Final[Mapping[Operation, Action]] = {
+    Operation.COMPACT: Action.COMPACTION,
+    Operation.CLUSTER: Action.CLUSTERING,
+    Operation.EXPIRE: Action.EXPIRY,
+    Operation.REPAIR: Action.REPAIR,
+}
+
+
+def action_of(operation: Operation, scope: Scope, spec: TableSpec) -> Action:
+    """Return what kind of change an operation of this reach is."""
+    if operation in _ACTIONS:
+        return _ACTIONS[operation]
+    if scope.kind in (SCOPE_PARTITIONS, SCOPE_TABLE):
+        return Action.REPLACE_COMMIT
+    return Action.COMMIT if spec.table_type == COW else Action.DELTA_COMMIT
 
 
 class Span(NamedTuple):

@@ -28,7 +28,7 @@ from plait.errors import (
 )
 from plait.model.bucket import BucketId
 from plait.model.changes import WriteStatus
-from plait.model.decision import Decision, Draft, ReadSet, Scope
+from plait.model.decision import Decision, Draft, ReadSet, Scope, action_of
 from plait.model.instant import Instant
 from plait.model.plan import Snapshot
 from plait.model.replicas import SinkLedger
@@ -37,7 +37,7 @@ from plait.state.state import TableState
 from plait.txn.carry import Carrier
 from plait.txn.conflict import Conflict, Intent, lays_out, touched_buckets
 from plait.txn.conflict_checker import ConflictChecker
-from plait.txn.matrix import SERVICES, action_of
+from plait.txn.matrix import SERVICES
 from plait.txn.publish import Lost, Won, free_time, publish
 from plait.txn.refusal import Refused, conflict_error, retries_exhausted
 from plait.txn.reservation import CommitQueue, ReservationQueue
@@ -256,7 +256,7 @@ class Publisher:
             commit_id=request.commit_id,
             tokens=() if token is None else (sealed(token, status.digest),),
             replicas=self.ledger(head, status),
-            table=definition_with(head.table, request),
+            table=definition_with(head.table, request) if request.brings else None,
             stats=status.stats,
             client={**client(), "began": self.base.version, **effort.facts()},
         )

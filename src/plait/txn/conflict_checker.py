@@ -207,7 +207,9 @@ class ConflictChecker:
             return None  # but what rows bring along has the ids after those of the newest schema
         if not self._keys or self._keys[0].spec is not spec:
             try:
-                known = schemas_with(state.table, self.request)
+                known = state.table.schemas
+                if self.request.brings:
+                    known = schemas_with(state.table, self.request)
             except SchemaError as error:
                 message = f"the columns changed while rows brought new ones along: {error.message}"
                 hint = "run the write again; it may need other columns"

@@ -13,8 +13,7 @@ from typing import Final
 
 from plait.definition.policy import FILE_GROUP, KEY, MERGE, POLICIES, Verdict
 from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, Scope
-from plait.model.instant import Action, Operation
-from plait.model.plan import COW, TableSpec
+from plait.model.instant import Operation
 
 HARMLESS: Final = (Verdict.COMPATIBLE, Verdict.CARRY, Verdict.REBASE, Verdict.RESTAGE)
 """Verdicts on decisions before the version that our files rest on: no update is lost."""
@@ -161,20 +160,3 @@ def kind_of(operation: Operation, scope: Scope) -> Kind:
     kind = KINDS[operation]
     wide = scope.kind in (SCOPE_PARTITIONS, SCOPE_TABLE)
     return Kind.PLACE if kind is Kind.ROWS and wide else kind
-
-
-_ACTIONS: Final[Mapping[Operation, Action]] = {
-    Operation.COMPACT: Action.COMPACTION,
-    Operation.CLUSTER: Action.CLUSTERING,
-    Operation.EXPIRE: Action.EXPIRY,
-    Operation.REPAIR: Action.REPAIR,
-}
-
-
-def action_of(operation: Operation, scope: Scope, spec: TableSpec) -> Action:
-    """Return what kind of change an operation of this reach is."""
-    if operation in _ACTIONS:
-        return _ACTIONS[operation]
-    if scope.kind in (SCOPE_PARTITIONS, SCOPE_TABLE):
-        return Action.REPLACE_COMMIT
-    return Action.COMMIT if spec.table_type == COW else Action.DELTA_COMMIT

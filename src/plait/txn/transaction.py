@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from plait.definition.features import ROW_MAPS
-from plait.definition.policy import require_policy
+from plait.definition.policy import POLICIES, require_policy
 from plait.definition.table_def import TableDef
 from plait.errors import (
     CommitOutcomeUnknownError,
@@ -102,7 +102,8 @@ def pending_record(handle: TableHandle, request: WriteRequest, known: TableState
     require_writable(known)
     if request.operation in REWRITES:
         require_usable(known, (ROW_MAPS,))
-    require_policy(known.table.policy)
+    if known.table.policy not in POLICIES:
+        require_policy(known.table.policy)
     read, us = request.read_set, client()
     return PendingInstant(
         handle.new_instant(known),
@@ -366,8 +367,10 @@ class OptimisticTransaction:
 
     def _look_back(self) -> None:
         try:
-            self.taken |= self.checker.look_back(self.base, self.v0)
-            self.checker.continue_stream(self.base)
+            if self.base.version != self.v0:
+                self.taken |= self.checker.look_back(self.base, self.v0)
+            if self.request.token is not None:
+                self.checker.continue_stream(self.base)
         except Ended as end:
             raise self._ended(end.version, end.reason) from None
         except AlreadyCommitted:

@@ -253,9 +253,10 @@ def plan_of(
         SchemaError: columns that the rows bring along cannot be added.
         RetryableConflictError: columns that it names have been renamed or dropped since.
     """
-    known, table = table.spec.schema, with_columns_of(table, request)
-    added = _brought_ids(request, table.spec.schema)
-    if table.spec.schema is not known:
+    known, added = table.spec.schema, frozenset[int]()
+    if request.brings:
+        table = with_columns_of(table, request)
+        added = _brought_ids(request, table.spec.schema)
         added |= frozenset(ids_in(table.spec.schema.arrow)).difference(ids_in(known.arrow))
     spec = replace(table.spec, finite=request.finite)
     return WritePlan(
@@ -277,9 +278,7 @@ def _brought_ids(request: WriteRequest, schema: Schema) -> frozenset[int]:
 
     Nobody promised the rows these ids: they follow the names of the columns.
     """
-    if not request.brings:
-        return frozenset()
-    brought = {tuple(path_parts(each.path)) for each in request.brings}
+    brought = {tuple(path_parts(each.path)) for each in request.brings or ()}
     return frozenset(
         number
         for path, number in ids_by_path(schema.arrow)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
@@ -63,21 +62,21 @@ def write_once(
     return writer.result
 
 
-class Writes(ABC):
+class Writes:
     """One-call writes; ``Table.writer`` documents their arguments."""
 
     _handle: TableHandle
 
-    @abstractmethod
     def _writer(self, request: WriteRequest, session: object = None) -> Writer:
         """Return the writer for a request; without input rows it works in ``session``."""
+        return Writer(self._handle, request, session=session)
 
     def _request(self, operation: str, **asked: Unpack[WriteOptions]) -> WriteRequest:
         return write_request(operation, self._handle.cache.known().table.spec, **asked)
 
     def _write(self, request: WriteRequest, data: object) -> CommitResult:
         table = self._handle.cache.known().table
-        if isinstance(data, (pa.Table, pa.RecordBatch)):
+        if request.evolves and isinstance(data, (pa.Table, pa.RecordBatch)):
             table = with_columns_of(table, bringing(request, table, data.schema))
         return write_once(self._writer, request, table, data)
 

@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from plait.files.data_file import LiveFile, live_files
 from plait.model.changes import KEYS_ALL, PATHS, Changes, WriteStats, touched_whole
-from plait.model.decision import Decision, Draft, Scope
+from plait.model.decision import Decision, Draft, Scope, action_of
 from plait.model.instant import Operation
 from plait.state.state import TableState
-from plait.txn.matrix import action_of
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 
