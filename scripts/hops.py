@@ -57,17 +57,17 @@ class Trip(NamedTuple):
 
 DATAFRAME = "upsert of a DataFrame"
 CEILINGS: Mapping[str, Trip] = {
-    "append": Trip(55, 810),
-    "upsert": Trip(62, 1_110),
-    "scan": Trip(29, 280),
-    "conflict": Trip(70, 2_200),
-    "stream epoch": Trip(80, 3_950),
-    "rollback": Trip(30, 340),
-    "clean": Trip(33, 550),
-    "compaction": Trip(69, 1_910),
-    "dual write": Trip(75, 1_260),
+    "append": Trip(55, 850),
+    "upsert": Trip(62, 1_160),
+    "scan": Trip(29, 300),
+    "conflict": Trip(70, 2_300),
+    "stream epoch": Trip(80, 4_300),
+    "rollback": Trip(30, 400),
+    "clean": Trip(33, 600),
+    "compaction": Trip(69, 2_000),
+    "dual write": Trip(75, 1_330),
     "repush": Trip(124, 12_000),
-    "data source write": Trip(82, 2_650),
+    "data source write": Trip(82, 2_800),
     DATAFRAME: Trip(70, 910),
 }
 """The most that each trip may be."""

@@ -34,7 +34,7 @@ FAULTS: dict[str, tuple[str, str, Callable[[str], bool]]] = {
         lambda path: path.endswith(".dv.bin"),
     ),
     "a sidecar proves itself to itself": (
-        "sidecar",
+        "hash",
         "cow",
         lambda path: path.endswith(".keys.bin"),
     ),
