@@ -321,12 +321,6 @@ def measure_dataframe(spark: SparkSession, uri: str) -> Hops:
     return hops
 
 
-def too_long(name: str, hops: Hops) -> bool:
-    """Tell whether a trip is longer than it may be."""
-    most = CEILINGS[name]
-    return len(hops.files) > most.files or sum(hops.files.values()) > most.calls
-
-
 def main() -> None:
     """Print one line for each operation."""
     parser = argparse.ArgumentParser(description=__doc__)

@@ -309,9 +309,9 @@ class _Checker:
         given = dict(zip(names, rows.schema.types, strict=True))
         same = all(given.get(field.name) == field.type for field in schema)
         keys = operation is Operation.DELETE
-        checks, made_here = bool(spec.schema.checks) and not keys, bool(made) and not keys
-        constraints = Constraints.of(spec.schema) if checks else Constraints()
-        generated = generated_in(spec.schema) if made_here else ()
+        bound = spec.schema.checks and not keys
+        constraints = Constraints.of(spec.schema) if bound else Constraints()
+        generated = generated_in(spec.schema) if made and not keys else ()
         copies = not same or bool(generated)
         return cls(schema, columns, where, rows.foreign, copies, constraints, generated)
 

@@ -23,7 +23,7 @@ from plait.errors import (
 from plait.expr.ddl import parse_ddl
 from plait.files.partition_values import require_function
 from plait.model.bucket import BUCKETS_MAX, BucketSpec
-from plait.model.contract import Contract, Options
+from plait.model.contract import Contract, Options, one_of
 from plait.model.order import check_order, recorded_order
 from plait.model.partitioning import COLUMN, PartitionField, parse_field
 from plait.model.plan import COW, MOR, UNIQUE_PARTITION, UNIQUE_TABLE, TableSpec
@@ -67,10 +67,10 @@ class Definition:
         """
         made = Schema.create(arrow_schema(schema))
         self.contract.check()
-        _one_of("table_type", self.table_type, (COW, MOR))
+        one_of("table_type", self.table_type, (COW, MOR))
         _check_policy(self.policy)
-        _one_of("isolation", self.isolation, ("snapshot", "serializable"))
-        _one_of("unique", self.unique, (UNIQUE_PARTITION, UNIQUE_TABLE))
+        one_of("isolation", self.isolation, ("snapshot", "serializable"))
+        one_of("unique", self.unique, (UNIQUE_PARTITION, UNIQUE_TABLE))
         key = tuple(_column(made, name, "record_key") for name in self.record_key)
         made = create_generated(_keys_required(made, key), self.generated, key)
         places = tuple(_partition_field(made, text) for text in self.partition_by)
@@ -284,12 +284,6 @@ def _check_written(spec: TableSpec, ttl: Ttl | None) -> None:
         )
         hint = f"set {WRITTEN_OPTION}=on, or change the time to live"
         raise OptionError(message, hint=hint, key=WRITTEN_OPTION, value="off")
-
-
-def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        message = f"{key}={value!r} is unknown"
-        raise OptionError(message, hint=f"one of {', '.join(allowed)}", key=key, value=value)
 
 
 def with_properties(table: TableDef, values: Mapping[str, object]) -> TableDef:

@@ -39,9 +39,9 @@ class Contract:
 
     def check(self) -> None:
         """Raise OptionError for an invalid contract."""
-        _one_of("concurrency", self.concurrency, ("multi_writer", "single_writer"))
-        _one_of("lock", self.lock.split(":", 1)[0], LOCKS)
-        _one_of("failed_writes", self.failed_writes, ("lazy", "eager"))
+        one_of("concurrency", self.concurrency, ("multi_writer", "single_writer"))
+        one_of("lock", self.lock.split(":", 1)[0], LOCKS)
+        one_of("failed_writes", self.failed_writes, ("lazy", "eager"))
         if self.failed_writes == "eager" and self.concurrency == "multi_writer":
             message = "failed_writes='eager' would let each writer roll back the other writers"
             raise OptionError(
@@ -54,7 +54,7 @@ class Contract:
     def with_parts(self, parts: Mapping[str, str]) -> Contract:
         """Return it with some parts replaced; raise OptionError for an unknown part."""
         for key in parts:
-            _one_of("contract", key, PARTS)
+            one_of("contract", key, PARTS)
         return replace(self, **parts)
 
     def to_dict(self) -> dict[str, object]:
@@ -89,7 +89,8 @@ Rule: TypeAlias = Callable[[Meeting], str]
 """A conflict policy: ``rebase``, ``retry`` or ``incompatible`` for a meeting. A pure function."""
 
 
-def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
+def one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Refuse a word that is none of these; raise OptionError."""
     if value not in allowed:
         message = f"{key}={value!r} is unknown"
         raise OptionError(message, hint=f"one of {', '.join(allowed)}", key=key, value=value)
@@ -125,7 +126,7 @@ class Option:
         if self.kind == "columns":
             return len(_names(text))
         if self.kind == "choice":
-            _one_of(self.key, text, self.choices)
+            one_of(self.key, text, self.choices)
             return self.choices.index(text)
         number: float | None = None
         if self.kind == "size" and (match := _SIZE.fullmatch(text)):

@@ -20,7 +20,7 @@ from plait.expr import from_json
 from plait.model.bucket import BucketId
 from plait.model.changes import Changes, Digest, WriteStatus
 from plait.model.contract import Contract
-from plait.model.decision import Decision, ReadSet, Scope
+from plait.model.decision import Decision, ReadSet, Scope, Token
 from plait.model.instant import Instant, Operation
 from plait.model.request import WriteRequest
 from plait.read.condition import Condition
@@ -78,10 +78,13 @@ class ConflictChecker:
                 raise AlreadyCommitted(version)
         return frozenset(times)
 
-    def continue_stream(self, state: TableState, digest: Digest | None = None) -> None:
+    def continue_stream(
+        self, token: Token, state: TableState, digest: Digest | None = None
+    ) -> None:
         """See whether our token is the next of its stream (INV-09).
 
         Args:
+            token: ours.
             state: what it must continue.
             digest: of the rows, once they are staged.
 
@@ -89,11 +92,8 @@ class ConflictChecker:
             AlreadyCommitted: it was applied, by whomever.
             Refused: it does not continue its stream, or a restore undid it.
         """
-        if self.request.token is None:
-            return
-        token = sealed(self.request.token, digest)
         try:
-            applied = find_applied(self.handle.store, state, token)
+            applied = find_applied(self.handle.store, state, sealed(token, digest))
         except (StreamError, UndoneError) as error:
             raise Refused(error) from None
         if applied is not None:
@@ -194,8 +194,8 @@ class ConflictChecker:
             raise ContractChanged(newer.table.contract)
         if decision.commit_id is not None and decision.commit_id == self.request.commit_id:
             raise AlreadyCommitted(decision.version)
-        if decision.tokens:
-            self.continue_stream(newer, status.digest)
+        if decision.tokens and self.request.token is not None:
+            self.continue_stream(self.request.token, newer, status.digest)
         return newer
 
     def _decide(

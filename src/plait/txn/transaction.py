@@ -370,7 +370,7 @@ class OptimisticTransaction:
             if self.base.version != self.v0:
                 self.taken |= self.checker.look_back(self.base, self.v0)
             if self.request.token is not None:
-                self.checker.continue_stream(self.base)
+                self.checker.continue_stream(self.request.token, self.base)
         except Ended as end:
             raise self._ended(end.version, end.reason) from None
         except AlreadyCommitted:

@@ -74,18 +74,14 @@ def _sinks_of_definition() -> SinksOfDefinition:
     raise MissingDependencyError(message, hint=hint, library="plait", extra="")
 
 
-def replication_of(
-    handle: TableHandle, table: TableDef, asked: Replication | None
-) -> Replication | None:
-    """Return the sinks of a writer: those of the table's definition, if it asked for none.
+def replication_of(handle: TableHandle, table: TableDef, asked: Replication | None) -> Replication:
+    """Return the sinks of a writer to a table that names some: those, if it asked for none.
 
     Raises:
         ConsentError: the definition names a sink that the caller did not allow.
         OptionError: it asked for others, or a sink's address is not understood here.
         MissingDependencyError: the definition names sinks, and Plait's metadata is not installed.
     """
-    if not table.replicas:
-        return asked
     if asked is None:
         return _sinks_of_definition()(handle, table)
     left_out = ", ".join(sorted(set(table.replicas).difference(asked.names)))

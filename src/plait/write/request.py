@@ -25,6 +25,7 @@ from plait.files.partition_values import partitions_in
 from plait.model.bucket import Partition, partition_parse
 from plait.model.changes import WriteStatus
 from plait.model.clauses import Clauses, Update
+from plait.model.contract import one_of
 from plait.model.decision import (
     SCOPE_APPEND,
     SCOPE_BUCKETS,
@@ -72,7 +73,7 @@ class WriteOptions(TypedDict, total=False):
 def write_request(operation: str, spec: TableSpec, **asked: Unpack[WriteOptions]) -> WriteRequest:
     """Check the arguments against the table; raise OptionError for an invalid combination."""
     where, partitions = asked.get("where"), asked.get("partitions")
-    _one_of("operation", operation, OPERATIONS)
+    one_of("operation", operation, OPERATIONS)
     if partitions not in (None, "dynamic"):
         message = f"partitions={partitions!r} is unknown"
         raise OptionError(message, hint="use dynamic", key="partitions", value=partitions)
@@ -87,13 +88,13 @@ def write_request(operation: str, spec: TableSpec, **asked: Unpack[WriteOptions]
         message = "where and partitions cannot be combined"
         raise OptionError(message, hint="pass one of them", key="partitions", value=partitions)
     missing = asked.get("missing_columns", "raise")
-    _one_of("missing_columns", missing, ("raise", "keep"))
+    one_of("missing_columns", missing, ("raise", "keep"))
     if missing == "keep" and wanted is not Operation.UPSERT:
         message = f"missing_columns='keep' works with upsert, not with {operation}"
         hint = "an insert sets missing columns to null"
         raise OptionError(message, hint=hint, key="missing_columns", value=missing)
     evolve = asked.get("evolve", "none")
-    _one_of("evolve", evolve, ("none", "add"))
+    one_of("evolve", evolve, ("none", "add"))
     if evolve == "add" and wanted is Operation.DELETE:
         message = "evolve='add' does not go with delete, which brings keys alone"
         raise OptionError(message, hint="omit it", key="evolve", value=evolve)
@@ -185,9 +186,9 @@ def _by_clauses(
 
 
 def _checked(request: WriteRequest, spec: TableSpec) -> WriteRequest:
-    _one_of("on_conflict", request.on_conflict, ("raise", "retry"))
-    _one_of("on_duplicate", request.on_duplicate, ("raise", "skip"))
-    _one_of("overwrite", request.overwrite, ("table", "partitions", "predicate"))
+    one_of("on_conflict", request.on_conflict, ("raise", "retry"))
+    one_of("on_duplicate", request.on_duplicate, ("raise", "skip"))
+    one_of("overwrite", request.overwrite, ("table", "partitions", "predicate"))
     if request.read_set is not None and request.on_conflict == "retry":
         message = "rows that were computed from a read cannot be retried automatically"
         hint = "omit on_conflict; after a conflict, read again and write again"
@@ -347,9 +348,3 @@ def write_scope(request: WriteRequest, spec: TableSpec, status: WriteStatus) -> 
         return Scope(SCOPE_PARTITIONS, predicate=predicate)
     texts = sorted(set(status.changes.touched["partition"].to_pylist()))
     return Scope(SCOPE_PARTITIONS, tuple(map(partition_parse, texts)))
-
-
-def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        message = f"{key}={value!r} is unknown"
-        raise OptionError(message, hint=f"one of {', '.join(allowed)}", key=key, value=value)

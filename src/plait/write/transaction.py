@@ -118,7 +118,9 @@ class Transaction:
             message = "the transaction was already used"
             raise TransactionClosedError(message, hint="create a new one for each with block")
         self._begun = True
-        replication_of(self._handle, self._handle.cache.known().table, None)  # asks for consent
+        known = self._handle.cache.known().table
+        if known.replicas:
+            replication_of(self._handle, known, None)  # asks for consent
         request = WriteRequest(Operation.TRANSACTION, self._commit_id, self._on_conflict)
         self._txn = OptimisticTransaction.begin(self._handle, request)
         try:
@@ -205,8 +207,9 @@ class Transaction:
         if self._done:
             return
         txn.check_alive()
-        replicas = replication_of(self._handle, txn.base.table, None)
-        if replicas is not None:
+        replicas = None
+        if txn.base.table.replicas:
+            replicas = replication_of(self._handle, txn.base.table, None)
             replicas.require(request, txn.base.table)
         engine = self._default if data is None else engine_for(data, self._default)
         step = len(self._parts) + 1
