@@ -24,7 +24,7 @@ from plait.services.table_services import Services
 from plait.stream.stream import Stream
 from plait.txn.table_handle import TableHandle
 from plait.write.replication import Replication
-from plait.write.request import read_set_of
+from plait.write.request import read_set_of, write_request
 from plait.write.sink_address import parse_replicas
 from plait.write.table_writes import Writes
 from plait.write.transaction import Transaction
@@ -222,8 +222,9 @@ class Table(Writes, Queries, Repushing, Services):
             ReplicationError: a replica failed, and nothing was committed.
             InstantExpiredError: ``read_from`` was cleaned in the meantime; read again.
         """
-        request = self._request(
+        request = write_request(
             operation,
+            self._handle.cache.known().table.spec,
             read_set=read_set_of(self._handle, read_from),
             commit_id=commit_id,
             on_conflict=on_conflict,
