@@ -19,8 +19,7 @@ from plait.model.clauses import Clauses, Matched
 from plait.model.request import WritePlan, WriteRequest
 from plait.txn.conflict import Intent
 from plait.txn.keys import KeyOverlap, Keys
-from plait.write import transaction as block
-from plait.write import writer as writing
+from plait.write import parts
 from plait.write.request import (
     WriteOptions,
     merge_request,
@@ -484,8 +483,7 @@ def test_verify_finds_a_commit_that_does_not_say_what_it_looked_up(
 ) -> None:
     """INV-07: nothing could be compared, neither then nor now; the counts show it."""
     table = case.table("mor", isolation=isolation)
-    for module in (writing, block):
-        monkeypatch.setattr(module, "plan_of", blind_plan)
+    monkeypatch.setattr(parts, "plan_of", blind_plan)
     way(case, table, lambda: table.insert(rows((FOREIGN, 6, "theirs"))))
     (problem,) = table.verify(history=True).problems
     assert problem.invariant == "INV-07"

@@ -241,8 +241,8 @@ def test_a_writer_whose_files_a_recoverer_took_is_told_of_the_rollback(
     table = make(table_type)
     writer = table.writer("upsert").__enter__()
     writer.write(rows((1, 0, "ours")))
-    txn = writer._txn
-    assert txn is not None
+    assert writer._parts is not None
+    txn = writer._parts.txn
     commit = txn.commit
 
     def late(*arguments: object, **how: object) -> CommitResult:

@@ -292,6 +292,20 @@ def test_a_transaction_moves_rows_in_one_decision(kind: str) -> None:
 
 
 @each_type
+def test_a_part_of_a_transaction_leaves_no_partition_out_for_those_after_it(kind: str) -> None:
+    """A writer would look only where the index says that its keys are."""
+    table = made(kind)
+    table.upsert(rows((1, "a", 1, 1), (2, "b", 1, 1), (3, "c", 1, 1)))
+    table.create_index()
+    with table.transaction() as tx:
+        tx.upsert(rows((1, "a", 2, 2)))
+        assert tx.scan().count() == 3
+        tx.upsert(rows((2, "c", 2, 2)))
+    assert content(table) == {1: ("a", 2), 2: ("c", 2), 3: ("c", 1)}
+    assert not table.verify().problems
+
+
+@each_type
 def test_services_and_a_restore_leave_each_key_once(kind: str) -> None:
     """INV-08, INV-14."""
     table = made(kind)

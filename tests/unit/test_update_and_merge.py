@@ -69,6 +69,20 @@ def numbers(table: Table) -> dict[int, int]:
 # --- update ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("operation", ["update", "delete"])
+def test_an_operation_whose_columns_are_gone_when_it_begins_leaves_no_instant(
+    table: Table, operation: str
+) -> None:
+    """It was checked against what its client knew; its writer has no rows, and so no part yet."""
+    other = Table.open(str(table.describe()["uri"]))
+    other.alter().rename("n", "number").commit()
+    act = {"update": lambda: table.update({"n": 9}), "delete": lambda: table.delete(where="n = 1")}
+    with pytest.raises(RetryableConflictError, match="column 'n' was renamed or dropped"):
+        act[operation]()
+    assert not other.timeline.pending
+    assert other.version == 3
+
+
 def test_update_computes_from_the_row_that_it_finds(table: Table) -> None:
     result = table.update({"n": "n * 10 + id", "note": "upper(note) || '!'"}, where="n = 2")
     assert result.stats.rows_updated == 2

@@ -281,7 +281,8 @@ class OptimisticTransaction:
     ledger: SinkLedger | None = None
     """Which sinks hold the rows, once all of them do (RFC 0022)."""
     result: CommitResult | None = None
-    """Of its decision, from the moment it stands: an interrupt of the end does not undo it."""
+    """What ``commit_or_abort`` returns. That of its own decision is here from the moment it stands:
+    an interrupt of the end does not undo it."""
     pid: int = field(default_factory=os.getpid)
 
     @classmethod
@@ -570,10 +571,10 @@ class OptimisticTransaction:
         """
         try:
             with self.standing():
-                return commit()
+                self.result = commit()
         except AlreadyCommitted as applied:
             self.abort("its commit id or token was applied meanwhile", wrote=wrote())
-            return first_result(self.handle, self.request, applied.version)
+            self.result = first_result(self.handle, self.request, applied.version)
         except CommitOutcomeUnknownError:
             raise
         except CorruptMetadataError:
@@ -582,6 +583,7 @@ class OptimisticTransaction:
         except BaseException as error:
             self.abort(f"{type(error).__name__} while committing", wrote=wrote())
             raise
+        return self.result
 
     # --- giving up -------------------------------------------------------------------------
 

@@ -100,7 +100,7 @@ def replicated(
     *,
     elsewhere: bool,
 ) -> ReplicatedStaging:
-    """Put the sinks before a staging.
+    """Put the sinks before a staging, which is closed if they cannot stand there.
 
     Args:
         replicas: the sinks.
@@ -113,6 +113,7 @@ def replicated(
         OptionError: they cannot send their rows.
     """
     if elsewhere and not staging.relays:
+        staging.close()
         message = "this engine cannot send rows to replicas"
         hint = "write Arrow data or a Spark DataFrame, or without replicas, and repair the sinks"
         raise OptionError(message, hint=hint, key="replicas", value=", ".join(replicas.names))

@@ -4,54 +4,31 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, Unpack
 
 from plait.arrow.engine import ArrowEngine
-from plait.definition.table_def import TableDef
-from plait.engine import Staging, engine_for
+from plait.engine import engine_for
 from plait.errors import CommitError, TransactionClosedError
 from plait.expr import Where
-from plait.model.bucket import BucketId
-from plait.model.changes import WriteStatus
 from plait.model.clauses import Clauses, Insert, Matched
-from plait.model.decision import CommitResult, ReadSet, Scope
+from plait.model.decision import CommitResult
 from plait.model.instant import Operation
-from plait.model.plan import Snapshot
-from plait.model.replicas import SinkLedger
 from plait.model.request import WriteRequest
 from plait.read.scan import Scan
-from plait.state.state import TableState
-from plait.txn.commit import Restaged
 from plait.txn.read_pin import ReadPin, release_with
 from plait.txn.table_handle import TableHandle
 from plait.txn.tokens import find_result
 from plait.txn.transaction import OptimisticTransaction
-from plait.write.combine import advance, as_sent, combine_operations
-from plait.write.combine import combined_scope as widest
-from plait.write.replication import ReplicatedStaging, replicated, replication_of
+from plait.write.parts import WriteParts
+from plait.write.replication import replication_of
 from plait.write.request import (
     WriteOptions,
-    as_the_table_is_now,
     merge_request,
-    plan_of,
     require_one,
     update_request,
     write_request,
-    write_scope,
 )
-
-
-@dataclass(slots=True)
-class _StagedOperation:
-    """One operation, staged on the result of the operations before it."""
-
-    request: WriteRequest
-    staging: Staging
-    status: WriteStatus
-    replicated: ReplicatedStaging | None = None
-    """The same staging, if it sends rows to sinks first."""
 
 
 class _Pin:
@@ -88,16 +65,12 @@ class Transaction:
         """Create a transaction; ``with`` begins it."""
         self._handle, self._default = handle, ArrowEngine(store=handle.store)
         self._commit_id, self._on_conflict = commit_id, on_conflict
-        self._txn: OptimisticTransaction | None = None
-        self._snapshot: Snapshot | None = None
-        self._parts: list[_StagedOperation] = []
+        self._parts: WriteParts | None = None
         self._reads: list[dict[str, object] | None] = []
         self._pin: _Pin | None = None
         self._result: CommitResult | None = None
         self._begun = self._failed = self._done = False
         """Done: its commit id was applied before, and nothing is done again."""
-        self._reading = False
-        """Whether keys that were looked up count as read."""
 
     @property
     def result(self) -> CommitResult:
@@ -110,7 +83,7 @@ class Transaction:
     @property
     def version(self) -> int:
         """The version that the block works on."""
-        return self._require_open().base.version
+        return self._require_open().txn.base.version
 
     def __enter__(self) -> Self:
         """Begin. From here on, the files of the base stay readable."""
@@ -122,7 +95,8 @@ class Transaction:
         if known.replicas:
             replication_of(self._handle, known, None)  # asks for consent
         request = WriteRequest(Operation.TRANSACTION, self._commit_id, self._on_conflict)
-        self._txn = OptimisticTransaction.begin(self._handle, request)
+        txn = OptimisticTransaction.begin(self._handle, request)
+        self._parts = WriteParts(self._handle, txn, self._default)
         try:
             result = None
             if self._commit_id is not None:
@@ -130,10 +104,10 @@ class Transaction:
             if result is not None:
                 self._pin = _Pin(self._handle, self.version)
                 self._result, self._done = result, True
-                self._txn.abort("its commit id was applied already", wrote=False)
-            self._snapshot = self._txn.base.snapshot(self._handle.store)
+                txn.abort("its commit id was applied already", wrote=False)
+            self._parts.look_at(txn.base)
         except BaseException:
-            self._txn.abort("it could not begin", wrote=False)
+            txn.abort("it could not begin", wrote=False)
             raise
         return self
 
@@ -144,7 +118,7 @@ class Transaction:
 
         It can also be read after the block: a read pin keeps the files until the scan is dropped.
         """
-        snapshot = self._require_snapshot()
+        snapshot = self._require_open().snapshot
         if self._pin is None:
             self._pin = _Pin(self._handle, self.version)
         scan = Scan(self._handle.store, snapshot, columns=columns, where=where)
@@ -177,7 +151,7 @@ class Transaction:
 
     def update(self, values: Mapping[str, object], *, where: Where = None) -> None:
         """Set columns to new values in the matching rows; see ``Table.update``."""
-        spec = self._require_open().base.table.spec
+        spec = self._require_open().txn.base.table.spec
         request = update_request(values, spec, where=where, on_conflict=self._on_conflict)
         self._run(request, None)
 
@@ -191,69 +165,37 @@ class Transaction:
         not_matched_by_source: Matched | Sequence[Matched] = (),
     ) -> None:
         """Match rows with the table by record key; see ``Table.merge``."""
-        spec = self._require_open().base.table.spec
+        spec = self._require_open().txn.base.table.spec
         clauses = Clauses.of(matched, not_matched, not_matched_by_source)
         self._run(merge_request(clauses, on, spec, on_conflict=self._on_conflict), source)
 
     # --- inside ----------------------------------------------------------------------------
 
     def _request(self, operation: str, **asked: Unpack[WriteOptions]) -> WriteRequest:
-        spec = self._require_open().base.table.spec
+        spec = self._require_open().txn.base.table.spec
         asked["on_conflict"] = self._on_conflict
         return write_request(operation, spec, **asked)
 
     def _run(self, request: WriteRequest, data: object) -> None:
-        txn = self._require_open()
+        parts = self._require_open()
         if self._done:
             return
+        txn = parts.txn
         txn.check_alive()
         replicas = None
         if txn.base.table.replicas:
             replicas = replication_of(self._handle, txn.base.table, None)
             replicas.require(request, txn.base.table)
         engine = self._default if data is None else engine_for(data, self._default)
-        step = len(self._parts) + 1
-        table, store = txn.base.table, self._handle.store.spec
-        # Reads may be named after it was staged: what it looked up is dropped if none is.
-        plan = plan_of(request, table, store, txn.instant, step=step, reads=True)
-        txn.distributed |= engine.name != self._default.name
-        staging = engine.staging(plan, txn.announce)
-        part = _StagedOperation(plan.request, staging, WriteStatus())
-        if replicas is not None:
-            elsewhere = not isinstance(engine, ArrowEngine)
-            part.replicated = replicated(replicas, staging, plan, txn, elsewhere=elsewhere)
-            part.staging = staging = part.replicated
-        self._parts.append(part)
+        part = parts.begin(request, engine, replicas)
         try:
             with txn.standing():
                 if data is not None:
-                    staging.write(data)
-                self._stage(part, self._require_snapshot())
+                    part.staging.write(data)
+                parts.stage(part)
         except BaseException:
             self._failed = True
             raise
-
-    def _stage(self, part: _StagedOperation, snapshot: Snapshot) -> None:
-        status = part.staging.stage(snapshot, None)
-        part.status = status if part.replicated is None else as_sent(status)
-        self._snapshot = advance(snapshot, part.status.changes)
-
-    def _redo(
-        self,
-        txn: OptimisticTransaction,
-        snapshot: Snapshot,
-        buckets: frozenset[BucketId],  # noqa: ARG002 - a later part hangs on every earlier one
-    ) -> WriteStatus:
-        self._snapshot = snapshot
-        for part in self._parts:
-            self._stage(part, self._require_snapshot())
-        return self._status(txn)
-
-    def _status(self, txn: OptimisticTransaction) -> WriteStatus:
-        """Put the operations together, and tell the transaction what sinks hold of them."""
-        ledgers = [each.replicated.ledger for each in self._parts if each.replicated is not None]
-        txn.ledger = SinkLedger.together(ledgers)
-        return combine_operations([part.status for part in self._parts], reads=self._reading)
 
     def __exit__(
         self,
@@ -262,85 +204,28 @@ class Transaction:
         trace: TracebackType | None,
     ) -> None:
         """Commit, or roll back if the block raised."""
-        txn, self._txn = self._txn, None
+        parts, self._parts = self._parts, None
         self._pin = None  # the scans have it
-        if txn is None or self._done:
+        if parts is None or self._done:
             return
+        reason = None
+        if error is not None:
+            reason = f"{type(error).__name__} in the transaction"
+        elif self._failed:
+            reason = "one of its operations failed"
+        elif not parts.begun:
+            reason = "it did nothing"
         try:
-            if error is not None:
-                txn.abort(f"{type(error).__name__} in the transaction", wrote=self._end_stagings())
-                return
-            if self._failed:
-                txn.abort("one of its operations failed", wrote=self._end_stagings())
-                message = "an operation of this transaction failed, so nothing was committed"
-                raise CommitError(
-                    message, hint="let its error leave the block, or start a new transaction"
-                )
-            self._commit(txn)
+            parts.end(functools.partial(parts.publish, self._reads), reason)
         finally:
-            for part in self._parts:
-                part.staging.close()
-                if part.replicated is not None:
-                    part.replicated.end(self._result)
+            self._result = parts.txn.result
+        if error is None and self._failed:
+            message = "an operation of this transaction failed, so nothing was committed"
+            hint = "let its error leave the block, or start a new transaction"
+            raise CommitError(message, hint=hint)
 
-    def _commit(self, txn: OptimisticTransaction) -> None:
-        if not self._parts:
-            txn.abort("it did nothing", wrote=False)
-            return
-        publish = functools.partial(self._publish, txn)
-        try:
-            self._result = txn.commit_or_abort(publish, self._end_stagings)
-        except BaseException:
-            self._result = txn.result  # an interrupt after the decision: it stands (INV-10)
-            raise
-
-    def _end_stagings(self) -> bool:
-        """Stop all writing, then return whether a file may be on the store."""
-        for part in self._parts:
-            part.staging.close()
-        return any(part.staging.wrote for part in self._parts)
-
-    def _publish(self, txn: OptimisticTransaction) -> CommitResult:
-        reads = [ReadSet(txn.base.version, tuple(self._reads))]
-        reads += [read for p in self._parts if (read := p.staging.read_set) is not None]
-        read_set = None
-        if any(read.explicit for read in reads):
-            every = tuple(where for read in reads for where in read.reads)
-            read_set = ReadSet(min(read.version for read in reads), every)
-        self._reading = read_set is not None or txn.base.table.isolation == "serializable"
-        status = self._status(txn)
-        idle = txn.stand_at_base(status, read_set)
-        if idle is not None:
-            return idle
-        scope = self._scope(txn.base.table)
-        redo, restage = functools.partial(self._redo, txn), functools.partial(self._restage, txn)
-        return txn.commit(status, scope, redo, read_set, restage=restage)
-
-    def _restage(self, txn: OptimisticTransaction, head: TableState) -> Restaged:
-        """Stage every operation again under the layout that the table has at a head (RFC 0021)."""
-        store = self._handle.store
-        self._snapshot = head.snapshot(store)
-        for step, part in enumerate(self._parts, 1):
-            with as_the_table_is_now():
-                table = head.table
-                plan = plan_of(part.request, table, store.spec, txn.instant, step=step, reads=True)
-                part.request, part.staging = plan.request, part.staging.restaged(plan)
-            self._stage(part, self._require_snapshot())
-        return Restaged(self._status(txn), self._scope(head.table), None)
-
-    def _scope(self, table: TableDef) -> Scope:
-        spec, strict = table.spec, table.isolation == "serializable"
-        scopes = [write_scope(part.request, spec, part.status) for part in self._parts]
-        return widest(scopes, spec.schema.arrow, serializable=strict)
-
-    def _require_open(self) -> OptimisticTransaction:
-        if self._txn is None:
+    def _require_open(self) -> WriteParts:
+        if self._parts is None:
             message = "the transaction is not open"
             raise TransactionClosedError(message, hint="use it in a with block")
-        return self._txn
-
-    def _require_snapshot(self) -> Snapshot:
-        if self._snapshot is None:
-            message = "the transaction is not open"
-            raise TransactionClosedError(message, hint="use it in a with block")
-        return self._snapshot
+        return self._parts

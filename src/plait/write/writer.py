@@ -10,31 +10,19 @@ from typing import Self
 from plait.arrow.check import require_removals
 from plait.arrow.engine import ArrowEngine, sum_removals
 from plait.definition.table_def import TableDef
-from plait.engine import Engine, Staging, engine_for, engine_within
-from plait.errors import InvariantError, OptionError, TransactionClosedError
-from plait.expr import from_json
-from plait.model.bucket import BucketId
-from plait.model.changes import Digest, WriteStatus
+from plait.engine import Engine, engine_for, engine_within
+from plait.errors import OptionError, TransactionClosedError
+from plait.model.changes import Digest
 from plait.model.decision import CommitResult, Token
-from plait.model.instant import Instant, Operation
-from plait.model.plan import Snapshot
+from plait.model.instant import Instant
 from plait.model.request import WritePlan, WriteRequest
-from plait.read.plan import Wants, everything, wanted_in, wanted_where
-from plait.state.state import TableState
-from plait.txn.commit import Restaged
 from plait.txn.table_handle import TableHandle
 from plait.txn.tokens import find_epoch, find_result, let_through, result_at
 from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction
 from plait.write.bringing import bring
-from plait.write.combine import as_sent
-from plait.write.locating import located
-from plait.write.replication import (
-    ReplicatedStaging,
-    Replication,
-    replicated,
-    replication_of,
-)
-from plait.write.request import as_the_table_is_now, plan_of, write_scope
+from plait.write.parts import WritePart, WriteParts
+from plait.write.replication import Replication, replication_of
+from plait.write.request import plan_of
 
 
 class Writer:
@@ -76,10 +64,7 @@ class Writer:
         self._default = default or ArrowEngine(store=handle.store)
         self._begun = instant
         self._rowless = engine_within(session, self._default)
-        self._txn: OptimisticTransaction | None = None
-        self._staging: Staging | None = None
-        self._replicated: ReplicatedStaging | None = None
-        self._engine: Engine | None = None
+        self._parts: WriteParts | None = None
         self._result: CommitResult | None = None
         self._replay: Replay | None = None
         self._closed = False
@@ -95,7 +80,7 @@ class Writer:
     @property
     def instant(self) -> Instant:
         """The instant of this attempt."""
-        return self._require_open().instant
+        return self._require_open().txn.instant
 
     def __enter__(self) -> Self:
         """Begin. From here on, the files of the base stay readable."""
@@ -104,31 +89,33 @@ class Writer:
             return self
         try:
             if self._begun is None:
-                self._txn = OptimisticTransaction.begin(self._handle, request)
+                txn = OptimisticTransaction.begin(self._handle, request)
             else:
-                self._txn = OptimisticTransaction.resume(self._handle, request, self._begun)
+                txn = OptimisticTransaction.resume(self._handle, request, self._begun)
         except AlreadyCommitted as applied:
             if not self._begin_replay():
                 self._result = result_at(self._handle, applied.version)
             return self
-        if request.commit_id is not None and self._find_first_or_abort(self._txn):
-            self._txn = None
-        else:
-            self._sinks_of_base(self._txn)
+        self._begin_parts(txn)
         return self
 
-    def _find_first_or_abort(self, txn: OptimisticTransaction) -> bool:
-        """End the transaction if its commit id was applied, or cannot be looked up."""
-        over = True
+    def _begin_parts(self, txn: OptimisticTransaction) -> None:
+        """Begin, unless the commit id was applied meanwhile; without parts, roll back.
+
+        The sinks are found again: the table may name others than when the writer was made.
+        """
+        resumed = self._begun is not None
+        reason = "its commit id was applied already, or could not be looked up"
         try:
-            over = self._find_first()
-        finally:
-            if over:
-                txn.abort(
-                    "its commit id was applied already, or could not be looked up",
-                    wrote=self._begun is not None,
+            if self._request.commit_id is None or not self._find_first():
+                reason = "the sinks of the table cannot take its rows"
+                self._replicas = self._sinks(txn.base.table)
+                self._parts = WriteParts(
+                    self._handle, txn, self._default, alone=True, resumed=resumed
                 )
-        return over
+        finally:
+            if self._parts is None:
+                txn.abort(reason, wrote=resumed)
 
     def write(self, data: object) -> None:
         """Add rows. May be called many times, with data for the same engine.
@@ -143,13 +130,13 @@ class Writer:
         if self._replay is not None:
             self._replay.write(engine_for(data, self._default), data)
             return
-        txn = self._require_open()
-        txn.check_alive()
+        parts = self._require_open()
+        parts.txn.check_alive()
         if self._request.evolves:
-            data = self._bring(data, txn)
-        staging = self._stage_for(data)
-        with txn.standing():
-            staging.write(data)
+            data = self._bring(data, parts)
+        part = self._part_for(data, parts)
+        with parts.txn.standing():
+            part.staging.write(data)
 
     def remove(self, keys: object) -> None:
         """Remove keys among the rows of an upsert, in the order of a change stream.
@@ -190,11 +177,11 @@ class Writer:
         if self._replay is not None:
             self._replay.remove(keys)
             return
-        txn = self._require_open()
-        txn.check_alive()
-        staging = self._stage_for(keys)
-        with txn.standing():
-            staging.remove(keys)
+        parts = self._require_open()
+        parts.txn.check_alive()
+        part = self._part_for(keys, parts)
+        with parts.txn.standing():
+            part.staging.remove(keys)
 
     def _is_applied(self) -> bool:
         """Tell whether this commit id was applied before, so that nothing is written again."""
@@ -211,131 +198,45 @@ class Writer:
     ) -> None:
         """Commit, or roll back if the block raised."""
         self._closed = True
-        txn = self._txn
         if self._replay is not None and error is None:
             self._result = self._replay.result()
-        if txn is None:
+        parts = self._parts
+        if parts is None:
             return
+        reason = None if error is None else f"{type(error).__name__} in the writer"
         try:
-            if error is not None:
-                txn.abort(f"{type(error).__name__} in the writer", wrote=self._end_staging())
-                return
-            self._commit(txn)
+            parts.end(functools.partial(self._publish, parts), reason)
         finally:
-            if self._staging is not None:
-                self._staging.close()
-            if self._replicated is not None:
-                self._replicated.end(self._result)
+            self._result = parts.txn.result
 
-    def _commit(self, txn: OptimisticTransaction) -> None:
-        staging = self._staging or self._begin_staging(self._rowless, txn)
-        publish = functools.partial(self._publish, txn, staging)
-        try:
-            self._result = txn.commit_or_abort(publish, self._end_staging)
-        except BaseException:
-            self._result = txn.result  # an interrupt after the decision: it stands (INV-10)
-            raise
+    def _publish(self, parts: WriteParts) -> CommitResult:
+        """Stage all rows, or begin only now if there are none, as for a delete by predicate."""
+        if not parts.begun:
+            parts.begin(self._request, self._rowless, self._replicas)
+        parts.look_at(parts.txn.base)
+        parts.stage(parts.begun[0])
+        return parts.publish()
 
-    def _end_staging(self) -> bool:
-        """Stop all writing, then return whether a file may be on the store."""
-        if self._staging is not None:
-            self._staging.close()
-        return self._begun is not None or (self._staging is not None and self._staging.wrote)
-
-    def _publish(self, txn: OptimisticTransaction, staging: Staging) -> CommitResult:
-        txn.wants = self._wants(staging)
-        stage = functools.partial(self._stage, txn)
-        status = stage(self._snapshot(txn), None)
-        read_set = self._request.read_set or staging.read_set
-        if read_set is not None:
-            read_set = replace(read_set, version=min(read_set.version, txn.base.version))
-        idle = txn.stand_at_base(status, read_set)
-        if idle is not None:
-            return idle
-        scope = write_scope(self._request, txn.base.table.spec, status)
-        restage = functools.partial(self._restage, txn)
-        return txn.commit(status, scope, stage, read_set, restage=restage)
-
-    def _stage(
-        self,
-        txn: OptimisticTransaction,
-        snapshot: Snapshot,
-        buckets: frozenset[BucketId] | None,
-    ) -> WriteStatus:
-        """Stage, and tell the transaction what the sinks hold of what was staged last."""
-        staging = self._require_staging()
-        if self._handle.cache.known().table.index is not None:
-            snapshot = located(self._handle, snapshot, staging)
-        status = staging.stage(snapshot, buckets)
-        if self._replicated is not None:
-            txn.ledger = self._replicated.ledger
-            status = as_sent(status)
-        return status
-
-    def _restage(self, txn: OptimisticTransaction, head: TableState) -> Restaged:
-        """Stage everything again under the layout that the table has at a head (RFC 0021)."""
-        store = self._handle.store
-        staging = self._require_staging()
-        with as_the_table_is_now():
-            sends = self._replicated is not None
-            plan = plan_of(self._request, head.table, store.spec, txn.instant, reads=sends)
-            self._request = request = plan.request
-            self._staging = staging = staging.restaged(plan)
-        txn.wants = self._wants(staging)
-        append = request.operation is Operation.APPEND
-        snapshot = head.blank() if append else head.snapshot(store, wants=txn.wants)
-        status = self._stage(txn, snapshot, None)
-        return Restaged(status, write_scope(request, head.table.spec, status), txn.wants)
-
-    def _snapshot(self, txn: OptimisticTransaction) -> Snapshot:
-        """Return the snapshot that the operation works on; rows without keys need none."""
-        if self._request.operation is Operation.APPEND:
-            return txn.base.blank()
-        return txn.base.snapshot(self._handle.store, wants=txn.wants)
-
-    def _wants(self, staging: Staging) -> Wants:
-        """Tell which files the operation looks at; of a large table no others are loaded."""
-        predicate = self._request.predicate
-        if predicate is not None and self._request.operation in (
-            Operation.DELETE,
-            Operation.UPDATE,
-        ):
-            return lambda spec: wanted_where(from_json(predicate, spec.schema.arrow))(spec)
-        partitions = staging.reach()
-        return everything if partitions is None else wanted_in(partitions)
-
-    def _bring(self, data: object, txn: OptimisticTransaction) -> object:
+    def _bring(self, data: object, parts: WriteParts) -> object:
         """Find out which columns the first rows bring along; return data to write in its place."""
         engine, sinks = engine_for(data, self._default), self._replicas is not None
-        data, request = bring(data, engine, self._request, txn.base.table, sinks=sinks)
-        if self._staging is None:
+        data, request = bring(data, engine, self._request, parts.txn.base.table, sinks=sinks)
+        if not parts.begun:
             self._request = request
-            txn.ask(request)
+            parts.txn.ask(request)
         return data
 
-    def _stage_for(self, data: object) -> Staging:
-        txn = self._require_open()
+    def _part_for(self, data: object, parts: WriteParts) -> WritePart:
+        """Return the one part, whose engine is that of the first data."""
         engine = engine_for(data, self._default)
-        if self._staging is None:
-            return self._begin_staging(engine, txn)
-        if self._engine is not None and engine.name != self._engine.name:
-            message = f"this writer has data for {self._engine.name} and got data for {engine.name}"
+        if not parts.begun:
+            return parts.begin(self._request, engine, self._replicas)
+        part = parts.begun[0]
+        if engine.name != part.engine.name:
+            message = f"this writer has data for {part.engine.name} and got data for {engine.name}"
             hint = "use one writer for each engine"
             raise OptionError(message, hint=hint, key="data", value=engine.name)
-        return self._staging
-
-    def _begin_staging(self, engine: Engine, txn: OptimisticTransaction) -> Staging:
-        self._engine = engine
-        store, sends = self._handle.store.spec, self._replicas is not None
-        plan = plan_of(self._request, txn.base.table, store, txn.instant, reads=sends)
-        self._request = plan.request
-        txn.distributed |= engine.name != self._default.name
-        self._staging = engine.staging(plan, txn.announce)
-        if self._replicas is not None:
-            elsewhere = not isinstance(engine, ArrowEngine)
-            made = replicated(self._replicas, self._staging, plan, txn, elsewhere=elsewhere)
-            self._staging = self._replicated = made
-        return self._staging
+        return part
 
     def _sinks(self, table: TableDef) -> Replication | None:
         """Return the sinks that get the rows first; raise OptionError if they cannot."""
@@ -345,14 +246,6 @@ class Writer:
         if replicas is not None:
             replicas.require(self._request, table)
         return replicas
-
-    def _sinks_of_base(self, txn: OptimisticTransaction) -> None:
-        """Find the sinks again: the table may name others than when the writer was made."""
-        try:
-            self._replicas = self._sinks(txn.base.table)
-        except BaseException:
-            txn.abort("the sinks of the table cannot take its rows", wrote=self._begun is not None)
-            raise
 
     def _find_first(self) -> bool:
         """Return the first result of this commit id or token, however old it is."""
@@ -373,17 +266,11 @@ class Writer:
         self._replay = Replay(self._handle, self._request, token)
         return True
 
-    def _require_staging(self) -> Staging:
-        if self._staging is None:
-            message = "a writer that began no staging stages"
-            raise InvariantError(message)
-        return self._staging
-
-    def _require_open(self) -> OptimisticTransaction:
-        if self._txn is None:
+    def _require_open(self) -> WriteParts:
+        if self._parts is None:
             message = "the writer is not open"
             raise TransactionClosedError(message, hint="use it in a with block")
-        return self._txn
+        return self._parts
 
 
 @dataclass(slots=True)

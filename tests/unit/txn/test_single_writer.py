@@ -139,9 +139,9 @@ def test_what_a_dead_writer_left_is_ended_before_the_next_begins(
     writer = Table.open(uri).writer("upsert").__enter__()
     writer.write(ROWS)
     instant = writer.instant
-    assert writer._txn is not None
-    assert writer._staging is not None
-    writer._staging.stage(writer._txn.base.snapshot(writer._handle.store), None)  # no commit
+    assert writer._parts is not None
+    base = writer._parts.txn.base.snapshot(writer._handle.store)
+    writer._parts.begun[0].staging.stage(base, None)  # no commit
     assert list(tmp_path.rglob(f"*{instant.nonce}*.parquet"))
     table = Table.open(uri)
     bury(table.handle.store, instant)

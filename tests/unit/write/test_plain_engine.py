@@ -15,6 +15,7 @@ from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Digest, WriteStatus
 from plait.model.plan import Snapshot
 from plait.model.request import WritePlan
+from plait.replicate import Replicas, TableSink
 from plait.write.request import WriteOptions, write_request
 from plait.write.writer import Writer
 
@@ -85,6 +86,19 @@ def test_removals_among_rows_are_refused_by_the_name_of_the_engine(t: Table) -> 
     assert t.scan().count() == 0
 
 
+def test_rows_that_sinks_would_not_get_are_refused_however_often_they_are_given(t: Table) -> None:
+    sinks = Replicas([TableSink("copy", f"{t.handle.store.spec.uri}-copy")])
+    order = write_request("upsert", t.handle.cache.known().table.spec)
+    w = Writer(t.handle, order, default=PlainEngine(), replicas=sinks).__enter__()
+    for _ in range(2):
+        with pytest.raises(OptionError, match="cannot send rows to replicas"):
+            w.write(ROWS)
+    with pytest.raises(OptionError, match="cannot send rows to replicas"):
+        w.__exit__(None, None, None)
+    assert t.scan().count() == 0
+    assert not t.timeline.pending
+
+
 def test_columns_that_rows_bring_are_refused(t: Table) -> None:
     refused = pytest.raises(OptionError, match="the engine plain does not add columns")
     with refused, writer(t, "upsert", evolve="add") as w:
@@ -100,8 +114,8 @@ def test_files_are_not_rewritten() -> None:
 def test_rows_are_not_staged_again_under_another_layout(t: Table) -> None:
     with writer(t, "upsert") as w:
         w.write(ROWS)
-        inner = w._staging
-        assert inner is not None
+        assert w._parts is not None
+        inner = w._parts.begun[0].staging
         for staging in (inner, ForwardingStaging(inner)):
             with pytest.raises(RetryableConflictError, match="engine plain cannot stage rows"):
                 staging.restaged(None)  # type: ignore[arg-type]
@@ -110,8 +124,8 @@ def test_rows_are_not_staged_again_under_another_layout(t: Table) -> None:
 def test_what_a_staging_does_not_know_counts_as_possible(t: Table) -> None:
     with writer(t, "upsert") as w:
         w.write(ROWS)
-        inner = w._staging
-        assert inner is not None
+        assert w._parts is not None
+        inner = w._parts.begun[0].staging
         for each in (inner, ForwardingStaging(inner)):
             assert each.wrote
             assert (each.read_set, each.reach(), each.keys_asked()) == (None, None, None)
