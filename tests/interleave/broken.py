@@ -17,7 +17,7 @@ from plait.errors import RolledBackError
 from plait.locks.port import LockProvider
 from plait.locks.process import NoLock
 from plait.model.changes import KEYS_FILES, TOUCHED, WriteStatus
-from plait.model.decision import Cleaned, CommitResult, Draft
+from plait.model.decision import Cleaned, CommitResult, Decision
 from plait.services.maintenance import clean as cleaning
 from plait.services.maintenance.clean import CleanReport, clean
 from plait.state.checkpoint import list_checkpoints
@@ -191,7 +191,7 @@ def stubborn_clean(handle: TableHandle) -> CleanReport:
     plan = cleaning.plan_clean(handle)
     cleaned = Cleaned(plan.horizon, plan.final, plan.condemned)
 
-    def draft(own: Any, state: TableState, _: object) -> Draft:
+    def draft(own: Any, state: TableState, _: object) -> Decision:
         return cleaning._clean_draft(own.handle, state, cleaned)
 
     with mock.patch.object(cleaning._Drafts, "draft", draft):

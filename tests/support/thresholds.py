@@ -144,7 +144,7 @@ FORMAT: Final[Mapping[str, str]] = {
     "model.bucket": "UNKEYED",
     "model.order": "NO_ORDER KEY_ORDER",
     "arrow.restage": "NOT_DECIDED",
-    "model.decision": "_MODULO",
+    "model.decision": "_MODULO UNPUBLISHED",
     "model.schema": "WRITTEN_ID",
     "read.join": "_ROW_BYTES",
     "read.points": "ANY",

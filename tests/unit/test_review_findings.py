@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -19,9 +19,9 @@ from plait.errors import (
 from plait.files.hash import bucket_of, key_hashes
 from plait.model.decision import Decision, Scope
 from plait.model.instant import Operation
+from plait.state.state import TableState
 from plait.txn import definition
 from plait.txn.conflict import Intent
-from plait.txn.publish import Draft
 from plait.txn.reservation import publish_reservation
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle
@@ -157,10 +157,12 @@ def test_two_changes_of_the_contract_cannot_lead_to_one_that_cannot_hold(
     uri = table.handle.store.spec.uri
     others = ["multi_writer"]
 
-    def second(handle: TableHandle, draft: Draft) -> Decision | None:
+    def second(
+        handle: TableHandle, make: Callable[[TableState], Decision | None]
+    ) -> Decision | None:
         if others:
             Table.open(uri).change_contract(concurrency=others.pop())
-        return publish_service(handle, draft)
+        return publish_service(handle, make)
 
     monkeypatch.setattr(definition, "publish_service", second)
     with pytest.raises(OptionError):

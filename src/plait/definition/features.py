@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from plait.errors import UnsupportedFeatureError, shortened
-from plait.model.decision import Draft
+from plait.model.decision import Decision
 from plait.model.instant import Operation
 from plait.model.partitioning import is_plain_name
 from plait.model.schema import WRITTEN_OPTION
@@ -86,12 +86,12 @@ class Features(NamedTuple):
 
 
 def features_of(
-    decision: Draft, held: Collection[str] = (), allowed: Collection[str] = ()
+    decision: Decision, held: Collection[str] = (), allowed: Collection[str] = ()
 ) -> Features:
     """Return what a client must know to read a decision, and to write after it.
 
     Args:
-        decision: the decision, or the draft of one.
+        decision: published, or a draft.
         held: what the table needs since an earlier decision.
         allowed: what decisions may use, so that writers must know it.
     """

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Self
 
+from plait.errors import InvariantError
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Changes, Digest, WriteStats
 from plait.model.instant import Action, Instant, Operation
@@ -315,9 +316,17 @@ class ReadSet:
         return bool(self.reads)
 
 
+UNPUBLISHED: Final = -1
+"""The version of a decision that has no slot yet."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
-    """A decision that has not won a slot yet; see ``Decision``."""
+class Decision:
+    """What completes an instant: one entry of the timeline, or what is to become one.
+
+    Commits and services draft it, without a slot. ``publish`` gives it the fields of the slot that
+    it tries, and the codec reads it back from there.
+    """
 
     instant: Instant
     action: Action
@@ -345,21 +354,12 @@ class Draft:
     stats: WriteStats = field(default_factory=WriteStats)
     client: dict[str, object] = field(default_factory=dict)
 
-    def find_ended(self, instant: Instant) -> RolledBack | None:
-        """Return the entry of an instant that this decision rolls back; None if there is none."""
-        ends = (each for each in self.rolled_back if each.instant.nonce == instant.nonce)
-        return next(ends, None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision(Draft):
-    """One entry of the timeline."""
-
-    version: int
-    completed_ms: int
-    attempt: str
+    # What follows depends on the slot, and is set by ``in_slot`` and ``publish``.
+    version: int = UNPUBLISHED
+    completed_ms: int = 0
+    attempt: str = ""
     """Unique to one publish call. It shows whether the bytes in a slot are ours."""
-    previous: str
+    previous: str = ""
     """Checksum of the decision before; "" at version 0."""
     schema_id: int = 0
     """The id of the table's schema at this version."""
@@ -374,20 +374,19 @@ class Decision(Draft):
     checksum: str = ""
     """The checksum of the published bytes; set by the codec."""
 
-    @classmethod
-    def of(
-        cls,
-        draft: Draft,
-        spec: TableSpec,
-        *,
-        version: int,
-        completed_ms: int,
-        attempt: str,
-        previous: str,
+    def in_slot(
+        self, spec: TableSpec, *, version: int, completed_ms: int, attempt: str, previous: str
     ) -> Self:
-        """Return the decision that a draft becomes in a slot, under the table's ``spec``."""
-        return cls(
-            **{part.name: getattr(draft, part.name) for part in fields(Draft)},
+        """Return it as it would be in a slot, under the table's ``spec``.
+
+        Raises:
+            InvariantError: it has a slot already. No decision is published twice.
+        """
+        if self.version != UNPUBLISHED:
+            message = f"the decision of version {self.version} is to be published again"
+            raise InvariantError(message)
+        return replace(
+            self,
             version=version,
             completed_ms=completed_ms,
             attempt=attempt,
@@ -395,6 +394,11 @@ class Decision(Draft):
             schema_id=spec.schema.id,
             bucket_spec_id=spec.buckets.id,
         )
+
+    def find_ended(self, instant: Instant) -> RolledBack | None:
+        """Return the entry of an instant that this decision rolls back; None if there is none."""
+        ends = (each for each in self.rolled_back if each.instant.nonce == instant.nonce)
+        return next(ends, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from plait.definition.table_def import TableDef
 from plait.definition.ttl import Ttl
 from plait.errors import OptionError, RepushOpenError, RepushRefusedError
 from plait.model.contract import Options
-from plait.model.decision import CommitResult, Draft
+from plait.model.decision import CommitResult, Decision
 from plait.model.instant import Action, Instant, Operation
 from plait.model.plan import TableLayout
 from plait.model.repush import OpenRepush, RepushSource, repush_directory
@@ -153,7 +153,7 @@ def begin(handle: TableHandle, wanted: NewLayout) -> OpenRepush | None:
     met: list[OpenRepush] = []
     look = _Look(handle, wanted.source)
 
-    def draft(state: TableState) -> Draft | None:
+    def draft(state: TableState) -> Decision | None:
         table, there = state.table, state.table.repush
         met.clear()
         if is_over(handle, state, wanted.commit_id):
@@ -267,7 +267,7 @@ def cancel(handle: TableHandle) -> CommitResult | None:
         CommitOutcomeUnknownError: the store does not say.
     """
 
-    def draft(state: TableState) -> Draft | None:
+    def draft(state: TableState) -> Decision | None:
         table, there = state.table, state.table.repush
         if there is None:
             return None
@@ -281,8 +281,8 @@ def cancel(handle: TableHandle) -> CommitResult | None:
     return CommitResult(decision.version, decision.instant, decision.stats)
 
 
-def _draft(instant: Instant, operation: Operation, state: TableState, table: TableDef) -> Draft:
-    return Draft(
+def _draft(instant: Instant, operation: Operation, state: TableState, table: TableDef) -> Decision:
+    return Decision(
         instant=instant,
         action=Action.REPUSH,
         operation=operation,

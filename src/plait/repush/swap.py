@@ -15,7 +15,7 @@ from plait.errors import (
     SchemaError,
 )
 from plait.model.changes import PATHS, Changes, WriteStats
-from plait.model.decision import SCOPE_TABLE, Decision, Draft, Scope
+from plait.model.decision import SCOPE_TABLE, Decision, Scope
 from plait.model.instant import Action, Operation
 from plait.model.plan import TableLayout
 from plait.model.repush import OpenRepush, RepushSource
@@ -53,7 +53,7 @@ class Swap:
         """
         return publish_service(self.handle, self._draft)
 
-    def _draft(self, state: TableState) -> Draft | None:
+    def _draft(self, state: TableState) -> Decision | None:
         repush, table = self.shadow.repush, state.table
         if not table.builds(repush.directory):
             return None
@@ -87,7 +87,7 @@ class Swap:
 
 def swap_draft(
     handle: TableHandle, state: TableState, changes: Changes, table: TableDef, layout: TableLayout
-) -> Draft:
+) -> Decision:
     """Return the decision that gives a table other files, and the layout in which they lie.
 
     Args:
@@ -99,7 +99,7 @@ def swap_draft(
     """
     added, removed = changes.added.num_rows, changes.removed.num_rows
     spec = layout.applied(table.spec, table.spec.schema)
-    return Draft(
+    return Decision(
         instant=handle.new_instant(state),
         action=Action.REPUSH,
         operation=Operation.REPUSH,
@@ -112,7 +112,7 @@ def swap_draft(
     )
 
 
-def with_other_rows(draft: Draft, stats: WriteStats) -> Draft:
+def with_other_rows(draft: Decision, stats: WriteStats) -> Decision:
     """Return a swap that change reads show, since it replaces the rows too."""
     return replace(
         draft,

@@ -13,7 +13,7 @@ from plait.errors import (
     RetryableConflictError,
 )
 from plait.model.changes import WriteStats
-from plait.model.decision import Draft
+from plait.model.decision import Decision
 from plait.model.instant import Operation
 from plait.model.partitioning import parse_field, sources_of
 from plait.model.plan import FormerLayout
@@ -61,7 +61,7 @@ def undo(handle: TableHandle, version: int | None = None) -> RepushReport:
     before = _before(handle, state)
     wanted, met = _wanted(before), [False]
 
-    def draft(state: TableState) -> Draft | None:
+    def draft(state: TableState) -> Decision | None:
         _require_newest(handle, state, before)
         met[0] = _replaced_rows(handle, state, before)
         if met[0]:
@@ -180,7 +180,7 @@ def _replaced_rows(handle: TableHandle, state: TableState, before: FormerLayout)
 
 def _swap_back(
     handle: TableHandle, state: TableState, before: FormerLayout, *, replaced_rows: bool
-) -> Draft | None:
+) -> Decision | None:
     """Draft the decision that brings the old files back; None if rows have changed since."""
     if changing(state, handle, before.until + 1):
         return None

@@ -10,10 +10,17 @@ from typing import TypeVar
 import pyarrow as pa
 
 from plait.definition.features import features_of, refuse_other_shape, require_readable
-from plait.errors import CommitError, CorruptMetadataError, FormatError, OptionError
+from plait.errors import (
+    CommitError,
+    CorruptMetadataError,
+    FormatError,
+    InvariantError,
+    OptionError,
+)
 from plait.model.bucket import Partition
 from plait.model.changes import SECTIONS, Changes, WriteStats
 from plait.model.decision import (
+    UNPUBLISHED,
     ArchiveFile,
     Cleaned,
     Decision,
@@ -49,7 +56,11 @@ def encode(decision: Decision, manifests: Mapping[str, object] | None = None) ->
     Raises:
         CommitError: it would be larger than what anybody reads.
         OptionError: a text in it cannot be written.
+        InvariantError: it has no slot.
     """
+    if decision.version == UNPUBLISHED:
+        message = f"the decision of instant {decision.instant} has no slot to be written to"
+        raise InvariantError(message)
     document = _document(decision)
     for name, table in decision.changes.tables().items():
         if manifests and name in manifests:

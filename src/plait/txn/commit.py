@@ -28,7 +28,7 @@ from plait.errors import (
 )
 from plait.model.bucket import BucketId
 from plait.model.changes import WriteStatus
-from plait.model.decision import Decision, Draft, ReadSet, Scope, action_of
+from plait.model.decision import Decision, ReadSet, Scope, action_of
 from plait.model.instant import Instant
 from plait.model.plan import Snapshot
 from plait.model.replicas import SinkLedger
@@ -245,7 +245,7 @@ class Publisher:
         """
         handle, instant, request = self.checker.handle, self.checker.instant, self.checker.request
         status, token, reads = staged.status, request.token, staged.read_set
-        draft = Draft(
+        draft = Decision(
             instant=Instant(free_time(instant.time, self.taken), instant.nonce),
             action=action_of(request.operation, staged.scope, head.table.spec),
             operation=request.operation,

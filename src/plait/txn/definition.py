@@ -13,7 +13,7 @@ from plait.errors import (
     TableExistsError,
 )
 from plait.locks.identity import FORMAT_VERSION
-from plait.model.decision import CommitResult, Decision, Draft, Sums
+from plait.model.decision import CommitResult, Decision, Sums
 from plait.model.instant import Action, Instant, Operation, time_text
 from plait.ports import Ports
 from plait.state.state import TableState
@@ -38,21 +38,17 @@ def create_table(store: Store, ports: Ports, table: TableDef) -> TableState:
     if not store.put_if_absent(paths.TABLE, json.dumps(identity).encode()):
         Timeline(store).find_slot(0)  # raises if it was lost: nothing is made over what is left
     now = store.now_ms()
-    decision = Decision(
-        version=0,
+    draft = Decision(
         instant=Instant(time_text(now), ports.ids.nonce()),
         action=Action.CREATE,
         operation=Operation.CREATE,
         base=-1,
-        schema_id=table.spec.schema.id,
-        bucket_spec_id=table.spec.buckets.id,
-        completed_ms=now,
-        attempt=ports.ids.nonce(),
-        previous="",
         live=Sums(),
         table=table.to_dict(),
         client=client(),
     )
+    attempt = ports.ids.nonce()
+    decision = draft.in_slot(table.spec, version=0, completed_ms=now, attempt=attempt, previous="")
     body = codec.encode(decision)
     if not store.put_if_absent(paths.slot(0), body):
         theirs = Timeline(store).find_slot(0)
@@ -84,8 +80,8 @@ def set_ttl(handle: TableHandle, ttl: Ttl | None) -> CommitResult:
 def change_table(handle: TableHandle, change: Callable[[TableDef], TableDef]) -> CommitResult:
     """Publish a change of the definition; it is computed anew from each head that is met."""
 
-    def draft(state: TableState) -> Draft:
-        return Draft(
+    def draft(state: TableState) -> Decision:
+        return Decision(
             instant=handle.new_instant(state),
             action=Action.PROPERTY,
             operation=Operation.PROPERTY,

@@ -20,7 +20,7 @@ from plait.errors import (
     TableError,
     TableNotFoundError,
 )
-from plait.model.decision import Decision, Draft
+from plait.model.decision import Decision
 from plait.model.document import sealed_checksum
 from plait.model.instant import after, time_ms, time_text
 from plait.state.state import (
@@ -57,7 +57,7 @@ class Lost:
 def publish(
     handle: TableHandle,
     state: TableState,
-    draft: Draft,
+    draft: Decision,
     manifests: Mapping[str, object] | None = None,
     *,
     met: bool = False,
@@ -86,8 +86,7 @@ def publish(
     table = state.table
     if draft.table is not None:
         table = TableDef.from_dict(draft.table, where="the new definition")
-    decision = Decision.of(
-        draft,
+    decision = draft.in_slot(
         table.spec,
         version=state.version + 1,
         completed_ms=after(now_ms, state.completed_ms, where=where),

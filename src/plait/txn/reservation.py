@@ -22,7 +22,7 @@ from plait.errors import (
     MissingDependencyError,
     TableError,
 )
-from plait.model.decision import SCOPE_TABLE, Draft, Reserved
+from plait.model.decision import SCOPE_TABLE, Decision, Reserved
 from plait.model.instant import Action, Instant, Operation
 from plait.state.state import TableState
 from plait.txn.conflict import Intent, meeting
@@ -90,11 +90,11 @@ def publish_reservation(
     """
     reserved = Reserved(holder, intent.scope, tuple(sorted(intent.buckets, key=str)))
 
-    def draft(state: TableState) -> Draft | None:
+    def draft(state: TableState) -> Decision | None:
         mine = [r for r in state.reservations if r.reserved.holder.nonce == holder.nonce]
         if mine or _ended(handle, state, holder, since):
             return None
-        return Draft(
+        return Decision(
             instant=handle.new_instant(state),
             action=Action.RESERVATION,
             operation=Operation.RESERVE,

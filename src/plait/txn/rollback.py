@@ -9,7 +9,7 @@ from plait.errors import CorruptMetadataError
 from plait.files.data_file import parse_path
 from plait.model.bucket import Partition, partition_path
 from plait.model.changes import WriteStatus
-from plait.model.decision import Draft, RolledBack
+from plait.model.decision import Decision, RolledBack
 from plait.model.instant import Action, Instant, Operation, Outcome
 from plait.state.state import TableState
 from plait.timeline import paths as timeline
@@ -64,12 +64,12 @@ def publish_rollbacks(
     """
     decided: dict[Instant, Outcome] = {}
 
-    def draft(state: TableState) -> Draft | None:
+    def draft(state: TableState) -> Decision | None:
         decided.update(find_outcomes(handle, state, [each.instant for each in wanted], since))
         ended = tuple(each for each in wanted if each.instant not in decided)
         if not ended:
             return None
-        return Draft(
+        return Decision(
             instant=handle.new_instant(state),
             action=Action.ROLLBACK,
             operation=Operation.ROLLBACK,

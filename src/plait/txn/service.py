@@ -11,7 +11,7 @@ from plait.errors import (
     StorageError,
     TableNotFoundError,
 )
-from plait.model.decision import Decision, Draft
+from plait.model.decision import Decision
 from plait.model.instant import Instant, Operation, State
 from plait.state.state import TableState
 from plait.timeline.log import INLINE_ROWS_MAX
@@ -24,7 +24,7 @@ _PAUSE_S, _PAUSE_S_MAX = 0.001, 0.1
 
 
 def publish_service(
-    handle: TableHandle, make: Callable[[TableState], Draft | None]
+    handle: TableHandle, make: Callable[[TableState], Decision | None]
 ) -> Decision | None:
     """Publish what ``make`` drafts for the head, anew on each new head; None if it drafts nothing.
 
@@ -64,7 +64,7 @@ def publish_service(
         backoff.pause()
 
 
-def _publish(handle: TableHandle, state: TableState, draft: Draft) -> Won | Lost:
+def _publish(handle: TableHandle, state: TableState, draft: Decision) -> Won | Lost:
     """Publish a draft; write its large sections before, under a record that recovery finds."""
     sections = draft.changes.tables()
     if all(table.num_rows <= INLINE_ROWS_MAX for table in sections.values()):

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
-from plait.errors import CommitError, CorruptMetadataError, UnsupportedFeatureError
+from plait.errors import (
+    CommitError,
+    CorruptMetadataError,
+    InvariantError,
+    UnsupportedFeatureError,
+)
+from plait.model.bucket import BucketSpec
 from plait.model.changes import ADDED, Changes
-from plait.model.decision import Decision
+from plait.model.decision import UNPUBLISHED, Decision
 from plait.model.document import checksum_of, unseal
 from plait.model.instant import Action, Instant, Operation
 from plait.timeline import codec, paths
@@ -19,6 +27,7 @@ from plait.timeline.columns import to_parquet
 from plait.timeline.log import Timeline
 from tests.support.forge import seal
 from tests.support.protocol import memory
+from tests.support.records import spec_of
 
 Edit = Callable[[dict[str, object]], object]
 
@@ -63,6 +72,22 @@ def test_a_decision_holds_only_numbers_that_every_reader_of_json_knows() -> None
     """INV-01: a published decision that nobody can read would end the table."""
     with pytest.raises(ValueError, match="JSON"):
         codec.encode(decision(client={"ratio": math.nan}))
+
+
+def test_a_decision_without_a_slot_is_not_written() -> None:
+    """INV-02: what is drafted becomes a decision in a slot."""
+    with pytest.raises(InvariantError, match="no slot"):
+        codec.encode(replace(decision(), version=UNPUBLISHED))
+
+
+def test_a_decision_gets_no_second_slot() -> None:
+    """INV-02, INV-03: once it may be published, it is not published again."""
+    spec = replace(spec_of("id BIGINT", "id"), buckets=BucketSpec(7, ("id",), 2))
+    slot = functools.partial(Decision.in_slot, spec=spec, completed_ms=1, attempt="a", previous="p")
+    placed = slot(replace(decision(), version=UNPUBLISHED), version=4)
+    assert (placed.version, placed.bucket_spec_id) == (4, 7)
+    with pytest.raises(InvariantError, match="again"):
+        slot(placed, version=5)
 
 
 def test_a_decision_is_bounded_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from plait.definition.table_def import TableDef
 from plait.errors import SchemaError
 from plait.expr.alter import parse_steps
 from plait.expr.ddl import parse_ddl
-from plait.model.decision import CommitResult, Draft
+from plait.model.decision import CommitResult, Decision
 from plait.model.instant import Action, Operation
 from plait.model.schema import Schema
 from plait.model.steps import (
@@ -238,12 +238,12 @@ def alter(handle: TableHandle, steps: Sequence[Step]) -> CommitResult | None:
     """Change the columns of a table; the steps are taken anew from each head that is met."""
     validation = Validation(handle, steps)
 
-    def draft(state: TableState) -> Draft | None:
+    def draft(state: TableState) -> Decision | None:
         table = _altered(state, steps)
         if table is None:
             return None
         validation.require(state, table)
-        return Draft(
+        return Decision(
             instant=handle.new_instant(state),
             action=Action.SCHEMA,
             operation=Operation.SCHEMA,

@@ -10,7 +10,7 @@ from plait.definition.features import KNOWN, VERSIONS, WRITER_FEATURES, closed
 from plait.definition.table_def import TableDef
 from plait.errors import FeatureError, OptionError
 from plait.model.contract import Options
-from plait.model.decision import CommitResult, Draft
+from plait.model.decision import CommitResult, Decision
 from plait.model.history import PendingEntry
 from plait.model.instant import Action, Operation
 from plait.model.partitioning import is_plain_name
@@ -185,7 +185,7 @@ def _change(handle: TableHandle, plan: FeaturePlan) -> CommitResult | None:
         changed = [*plan.turned_on, *plan.turned_off]
         raise FeatureError(message, hint=hint, features=changed, live=live)
 
-    def draft(state: TableState) -> Draft | None:
+    def draft(state: TableState) -> Decision | None:
         after = plan.after
         if plan.wanted is None:
             _require_no_automatic(state)
@@ -202,7 +202,7 @@ def _change(handle: TableHandle, plan: FeaturePlan) -> CommitResult | None:
         table = _trimmed(handle, state, after)
         if set(after) == set(_usable(state)) and table == state.table:
             return None
-        return Draft(
+        return Decision(
             instant=handle.new_instant(state),
             action=Action.PROPERTY,
             operation=Operation.PROPERTY,

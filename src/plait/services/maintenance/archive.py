@@ -22,7 +22,7 @@ import pyarrow as pa
 from plait.definition.features import ARCHIVE
 from plait.errors import CorruptMetadataError, StorageError, TableError, TableNotFoundError
 from plait.model.changes import PATHS, Changes
-from plait.model.decision import ArchiveFile, Decision, Draft
+from plait.model.decision import ArchiveFile, Decision
 from plait.model.document import unseal
 from plait.model.instant import Action, Instant, Operation, Outcome
 from plait.state.checkpoint import list_checkpoints, load_checkpoint
@@ -310,7 +310,7 @@ class _Mover:
         before = (*self.plan.kept, *self.plan.merged)
         garbage = [file.path for file in before if file not in kept]
 
-        def draft(state: TableState) -> Draft | None:
+        def draft(state: TableState) -> Decision | None:
             if find_outcome(self.handle, state, instant, self.v0) is Outcome.ROLLED_BACK:
                 self.tried = False
                 raise rolled_back(instant, None, _DEAD)
@@ -318,7 +318,7 @@ class _Mover:
                 return None
             self.tried = True
             time_ms = self.handle.new_instant(state).time_ms
-            return Draft(
+            return Decision(
                 instant=Instant.at(time_ms, instant.nonce),
                 action=Action.ARCHIVE,
                 operation=Operation.ARCHIVE,

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from plait.errors import CorruptMetadataError
 from plait.files.data_file import parse_path
 from plait.model.bucket import partition_path
-from plait.model.decision import Cleaned, Draft
+from plait.model.decision import Cleaned, Decision
 from plait.model.instant import Action, Operation
 from plait.services.index.files import delete_dropped
 from plait.services.maintenance.leftovers import delete_leftovers, require_deletable
@@ -185,7 +185,7 @@ def undo_clean(handle: TableHandle, *, since: int | None = None) -> CleanUndone:
     """
     undone: list[int] = []
 
-    def draft(state: TableState) -> Draft | None:
+    def draft(state: TableState) -> Decision | None:
         doomed = [each for each in state.horizons.raised if since is None or each.version >= since]
         undone[:] = [each.version for each in doomed]
         if not doomed:
@@ -278,7 +278,7 @@ class _Drafts:
         """Take the names of the files once."""
         self.wanted = frozenset(path for path, _ in self.plan.condemned)
 
-    def draft(self, state: TableState, gone: frozenset[str]) -> Draft | None:
+    def draft(self, state: TableState, gone: frozenset[str]) -> Decision | None:
         """Return the decision on a head; None if there is nothing to decide.
 
         Args:
@@ -320,8 +320,8 @@ class _Drafts:
         return own
 
 
-def _clean_draft(handle: TableHandle, state: TableState, cleaned: Cleaned) -> Draft:
-    return Draft(
+def _clean_draft(handle: TableHandle, state: TableState, cleaned: Cleaned) -> Decision:
+    return Decision(
         instant=handle.new_instant(state),
         action=Action.CLEAN,
         operation=Operation.CLEAN,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 
 from plait.errors import OptionError
-from plait.model.decision import Draft, Replayed, SetBack, Token
+from plait.model.decision import Decision, Replayed, SetBack, Token
 from plait.model.instant import Action, Operation
 from plait.state.lineage import Versions
 from plait.state.state import TableState
@@ -80,12 +80,12 @@ def replay(
     commit_ids = None if commit_ids is None else tuple(commit_ids)
     done: list[ReplayPlan] = []
 
-    def draft(state: TableState) -> Draft | None:
+    def draft(state: TableState) -> Decision | None:
         plan = _plan(handle, state, applications, commit_ids)
         done[:] = [plan]
         if not (plan.applications or plan.commit_ids):
             return None
-        return Draft(
+        return Decision(
             instant=handle.new_instant(state),
             action=Action.REPLAY,
             operation=Operation.REPLAY,

@@ -17,7 +17,7 @@ from plait.definition.evolving import named_as_in
 from plait.definition.replicas import require_no_replicas
 from plait.errors import InstantNotFoundError, RestoreRefusedError
 from plait.model.changes import ADDED, MASKED, PATHS, Changes, WriteStats
-from plait.model.decision import SCOPE_TABLE, Draft, Replayed, Restored, Scope
+from plait.model.decision import SCOPE_TABLE, Decision, Replayed, Restored, Scope
 from plait.model.history import iso
 from plait.model.instant import Action, Operation
 from plait.model.plan import TableSpec
@@ -157,7 +157,7 @@ def restore(handle: TableHandle, plan: RestorePlan, *, replay: bool = False) -> 
     """
     done: list[RestorePlan] = []
 
-    def draft(state: TableState) -> Draft | None:
+    def draft(state: TableState) -> Decision | None:
         require_no_replicas(state.table, "a restore")
         _require_shown(handle, state, plan)
         work = _Work.of(handle, state, plan.to)
@@ -225,7 +225,7 @@ class _Work:
         matters = bool(_listed(handle, state, (*undone, *returned), _OF_LINEAGE).num_rows)
         return cls(handle, state, plan, changes, undone, kept, matters, after.spec)
 
-    def draft(self, *, replay: bool) -> Draft | None:
+    def draft(self, *, replay: bool) -> Decision | None:
         """Return the decision; None if the table is as wanted already."""
         if not (self.matters or self.changes.rows):
             return None
@@ -240,7 +240,7 @@ class _Work:
             back = set_back(self.handle.store, state, self.plan.applications, self.kept)
             replayed = Replayed(back, self.plan.commit_ids)
         added, removed = self.changes.added.num_rows, self.changes.removed.num_rows
-        return Draft(
+        return Decision(
             instant=self.handle.new_instant(state),
             action=Action.RESTORE,
             operation=Operation.RESTORE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from plait.errors import InstantNotFoundError, OptionError
-from plait.model.decision import Draft, Savepoint, SavepointChange
+from plait.model.decision import Decision, Savepoint, SavepointChange
 from plait.model.instant import Action, Operation
 from plait.state.state import TableState
 from plait.txn.matrix import KINDS, Kind
@@ -35,7 +35,7 @@ def set_savepoint(
     wanted = find_target(handle, version=version, as_of=as_of)
     found: list[Savepoint] = []
 
-    def draft(state: TableState) -> Draft | None:
+    def draft(state: TableState) -> Decision | None:
         savepoint = Savepoint(name, state.version if wanted is None else wanted)
         known = state.lineage.find_savepoint(name)
         if known is not None and _is_same(handle, state, known, wanted):
@@ -71,7 +71,7 @@ def drop_savepoint(handle: TableHandle, name: str) -> Savepoint:
     """
     found = require_savepoint(handle.cache.refresh(), name)
 
-    def draft(state: TableState) -> Draft | None:
+    def draft(state: TableState) -> Decision | None:
         known = state.lineage.find_savepoint(name)
         if known != found:
             return None  # somebody else dropped it meanwhile
@@ -117,8 +117,8 @@ def find_target(
     return None if savepoint is None else require_savepoint(state, savepoint).version
 
 
-def _draft(handle: TableHandle, state: TableState, change: SavepointChange) -> Draft:
-    return Draft(
+def _draft(handle: TableHandle, state: TableState, change: SavepointChange) -> Decision:
+    return Decision(
         instant=handle.new_instant(state),
         action=Action.SAVEPOINT,
         operation=Operation.SAVEPOINT,

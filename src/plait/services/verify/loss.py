@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from plait.files.data_file import LiveFile, live_files
 from plait.model.changes import KEYS_ALL, PATHS, Changes, WriteStats, touched_whole
-from plait.model.decision import Decision, Draft, Scope, action_of
+from plait.model.decision import Decision, Scope, action_of
 from plait.model.instant import Operation
 from plait.state.state import TableState
 from plait.txn.service import publish_service
@@ -36,13 +36,13 @@ def accept_loss(handle: TableHandle, path: str) -> Decision | None:
     return publish_service(handle, lambda state: _draft(handle, state, path))
 
 
-def _draft(handle: TableHandle, state: TableState, path: str) -> Draft | None:
+def _draft(handle: TableHandle, state: TableState, path: str) -> Decision | None:
     files = files_needing(handle, state, path)
     if not files:
         return None
     buckets = dict.fromkeys((file.partition, file.bucket) for file in files)
     scope, spec = Scope(), state.table.spec
-    return Draft(
+    return Decision(
         instant=handle.new_instant(state),
         action=action_of(Operation.DELETE, scope, spec),
         operation=Operation.DELETE,

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from plait.errors import CorruptMetadataError, OptionError
 from plait.files.data_file import live_files, unmasked
 from plait.files.reader import load_stats
-from plait.model.decision import Draft
+from plait.model.decision import Decision
 from plait.model.instant import Action, Operation
 from plait.read.ahead import read_ahead
 from plait.state.checkpoint import list_checkpoints, rewrite_checkpoint
@@ -96,9 +96,9 @@ def rebuild(handle: TableHandle) -> RebuildReport:
         return RebuildReport(plan, 0, unread, None)
     heads: list[TableState] = []
 
-    def draft(state: TableState) -> Draft:
+    def draft(state: TableState) -> Decision:
         heads[:] = [state]
-        return Draft(
+        return Decision(
             instant=handle.new_instant(state),
             action=Action.PROPERTY,
             operation=Operation.REBUILD,
