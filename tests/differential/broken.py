@@ -23,9 +23,9 @@ from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, ReadSet
 from plait.read import changed
 from plait.read.changed import Changed
 from plait.services.maintenance.rewrite import FollowMasks
-from plait.txn import commit, conflict, transaction
+from plait.txn import commit, transaction
 from plait.txn.carry import FollowRows
-from plait.txn.conflict import Intent
+from plait.txn.conflict import Judge
 from plait.txn.conflict_checker import ConflictChecker
 from plait.txn.keys import KeyOverlap, Keys
 from plait.write import parts
@@ -117,18 +117,18 @@ def _by_files(real: Any) -> Any:
     def files(changes: Any) -> set[str]:
         return {*changes.removed["path"].to_pylist(), *changes.masked["path"].to_pylist()}
 
-    def decide(self: Any, intent: Any, status: Any, decision: Any, state: Any) -> Any:
-        if not files(status.changes) & files(decision.changes):
+    def judged(self: Any, judge: Any, decision: Any, state: Any) -> Any:
+        if not files(judge.changes) & files(decision.changes):
             return None
-        return real(self, intent, status, decision, state)
+        return real(self, judge, decision, state)
 
-    return decide
+    return judged
 
 
 def _overwrites_blindly(real: Any) -> Any:
-    def meeting(ours: Any, scope: Any, buckets: Any) -> Any:
-        wide = ours.scope.kind in (SCOPE_TABLE, SCOPE_PARTITIONS)
-        return None if wide else real(ours, scope, buckets)
+    def meeting(self: Any, scope: Any, buckets: Any, *theirs: Any) -> Any:
+        wide = self.scope.kind in (SCOPE_TABLE, SCOPE_PARTITIONS)
+        return None if wide else real(self, scope, buckets, *theirs)
 
     return meeting
 
@@ -282,7 +282,7 @@ BROKEN = (
     ),
     Broken(
         "conflicts by file instead of by key",
-        ((ConflictChecker, "_decide"),),
+        ((ConflictChecker, "_judge"),),
         _by_files,
         12,
         frozenset({"damage", "INV-08", SERIAL, LOST, "first committer wins", "snapshot effect"}),
@@ -296,7 +296,7 @@ BROKEN = (
     ),
     Broken(
         "under file_group only keys conflict",
-        ((Intent, "cell"),),
+        ((Judge, "_cell"),),
         _by_keys,
         402,
         frozenset({"first committer wins"}),
@@ -331,14 +331,14 @@ BROKEN = (
     ),
     Broken(
         "predicates that were read reach nothing",
-        ((Intent, "has_read"),),
+        ((Judge, "_has_read"),),
         _instead(value=False),
         45,
         frozenset({SERIAL}),
     ),
     Broken(
         "predicates of an operation reach nothing new",
-        ((Intent, "reaches"),),
+        ((Judge, "_reaches"),),
         _instead(value=False),
         408,
         frozenset({SERIAL}),
@@ -346,7 +346,7 @@ BROKEN = (
     ),
     Broken(
         "an overwrite meets nobody",
-        ((conflict, "meeting"),),
+        ((Judge, "meeting"),),
         _overwrites_blindly,
         31,
         frozenset({"damage", SERIAL, LOST, "INV-08", "snapshot effect", "first committer wins"}),

@@ -11,7 +11,7 @@ from plait.model.instant import Operation
 from plait.services.maintenance import archive, replay, restore
 from plait.timeline import paths
 from plait.txn import refusal, tokens
-from plait.txn.conflict import Intent
+from plait.txn.conflict import Judge
 from plait.txn.matrix import Cell, Meets
 from tests.differential.broken import Broken
 
@@ -74,7 +74,7 @@ BROKEN = (
     ),
     Broken(
         "a writer that meets a restore goes on",
-        ((Intent, "cell"),),
+        ((Judge, "_cell"),),
         _overlooks_restores,
         39,
         frozenset({"writers meet a restore"}),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from plait.txn.conflict import Intent
+from plait.txn.conflict import Judge
 from plait.txn.keys import Keys
 from tests.differential.draw import draw
 from tests.differential.evidence import Evidence
@@ -41,7 +41,7 @@ def test_every_history_of_moves_leaves_what_its_operations_mean(begin: int) -> N
 
 def places_apart(patch: pytest.MonkeyPatch) -> None:
     """What came into another partition is nobody's business."""
-    patch.setattr(Intent, "elsewhere", lambda *_: frozenset())
+    patch.setattr(Judge, "elsewhere", lambda *_: frozenset())
 
 
 def no_keys_elsewhere(patch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def no_keys_elsewhere(patch: pytest.MonkeyPatch) -> None:
 
 def taken_away(patch: pytest.MonkeyPatch) -> None:
     """A row that was read may be gone since, if it was in another partition."""
-    patch.setattr(Intent, "takes_away", False)
+    patch.setattr(Judge, "takes_away", False)
 
 
 _COMES = Write(Do("upsert", rows=((0, "y", 101, 5),)))

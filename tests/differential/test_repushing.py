@@ -12,7 +12,7 @@ import pytest
 
 from plait.definition.policy import Verdict
 from plait.model.instant import Operation
-from plait.txn.conflict import Intent
+from plait.txn.conflict import Judge
 from plait.txn.matrix import Cell, Meets
 from tests.differential.draw import STARTS, draw, mixed
 from tests.differential.evidence import run
@@ -67,10 +67,10 @@ def test_every_history_with_repushes_leaves_what_its_operations_mean(begin: int)
 
 def layouts_mixed(patch: pytest.MonkeyPatch) -> None:
     """A writer commits files that lie as they did before the swap."""
-    real = Intent.cell
+    real = Judge._cell
     patch.setattr(
-        Intent,
-        "cell",
+        Judge,
+        "_cell",
         lambda self, theirs: (
             _HARMLESS if theirs.operation is Operation.REPUSH else real(self, theirs)
         ),

@@ -19,7 +19,7 @@ from plait.model.schema import ids_in
 from plait.services.definition import alter
 from plait.services.definition.validate import Validation
 from plait.txn import conflict_checker
-from plait.txn.conflict import Intent
+from plait.txn.conflict import Judge
 from plait.txn.matrix import Cell, Meets
 from plait.write import request
 
@@ -98,7 +98,7 @@ def _by_name(_: Any) -> Any:
 
 
 LEFT_OUT: Mapping[str, LeftOut] = {
-    "a writer stages again": LeftOut(Intent, "cell", _goes_on, ("check", "put bad")),
+    "a writer stages again": LeftOut(Judge, "_cell", _goes_on, ("check", "put bad")),
     "a writer stages again when rows brought columns": LeftOut(
         conflict_checker, "_evolved", lambda _: lambda *_given: False, ("bring", "bring other")
     ),

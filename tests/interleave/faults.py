@@ -19,7 +19,7 @@ from plait.stream.messages import Turn
 from plait.stream.participant import Participant
 from plait.txn import conflict
 from plait.txn.carry import HiddenRows
-from plait.txn.conflict import Intent
+from plait.txn.conflict import Judge
 from plait.txn.matrix import Cell, Meets
 from tests.interleave.scenarios import scenarios, short_scenarios
 from tests.scheduler import Scenario
@@ -128,7 +128,7 @@ FAULTS = {
         restore, "_require_shown", _never_refuses, "a writer and a restorer", frozenset({"check"})
     ),
     "a writer goes on over a restore": Fault(
-        Intent, "cell", _goes_on, "a writer and a restorer", frozenset({"INV-07", "check"})
+        Judge, "_cell", _goes_on, "a writer and a restorer", frozenset({"INV-07", "check"})
     ),
     "a restore is drafted once and not anew": Fault(
         restore._Work,

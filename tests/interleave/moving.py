@@ -13,7 +13,7 @@ from plait import DuplicateKeyError, Table
 from plait.definition.create import Definition
 from plait.model.contract import Contract
 from plait.testing import SeqIds, SimClock, sim_ports
-from plait.txn.conflict import Intent
+from plait.txn.conflict import Judge
 from plait.txn.definition import create_table
 from plait.txn.table_handle import TableHandle
 from tests.interleave.actors import LITTLE, recover_dead
@@ -120,7 +120,7 @@ def moving(actors: str, table_type: str = "cow", policy: str = "key") -> Scenari
 @contextlib.contextmanager
 def _places_apart() -> Iterator[None]:
     """Conflicts are those of partitions: what came into another one is nobody's business."""
-    with mock.patch.object(Intent, "elsewhere", return_value=frozenset()):
+    with mock.patch.object(Judge, "elsewhere", return_value=frozenset()):
         yield
 
 

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
+from typing import Any
 from unittest import mock
 
 import pyarrow as pa
@@ -13,11 +14,10 @@ import pyarrow as pa
 from plait import Table
 from plait.definition.policy import Verdict
 from plait.errors import CommitError, CommitRetriesExhaustedError, RepushCancelledError
-from plait.model.decision import CommitResult
+from plait.model.decision import CommitResult, Decision
 from plait.services.maintenance import clean as cleaning
 from plait.state.state import TableState
-from plait.txn import conflict_checker
-from plait.txn.conflict import Conflict
+from plait.txn.conflict import Conflict, Judge
 from plait.txn.table_handle import TableHandle
 from tests.interleave.real import clean, made, rows, values
 from tests.scheduler import End, Scenario, Start
@@ -90,13 +90,13 @@ def repushing(table_type: str, actors: str = "abcp") -> Scenario:
 @contextlib.contextmanager
 def without_restaging() -> Iterator[None]:
     """Publish what was staged under the old layout."""
-    real = conflict_checker.decide
+    real = Judge.conflict_with
 
-    def decide(*given: object) -> Conflict | None:
-        found = real(*given)  # type: ignore[arg-type]  # as it is called
+    def conflict_with(self: Judge, theirs: Decision, *given: Any) -> Conflict | None:
+        found = real(self, theirs, *given)
         return None if found is not None and found.verdict is Verdict.RESTAGE else found
 
-    with mock.patch.object(conflict_checker, "decide", decide):
+    with mock.patch.object(Judge, "conflict_with", conflict_with):
         yield
 
 

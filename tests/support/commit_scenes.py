@@ -22,13 +22,12 @@ from plait.errors import RetryableConflictError
 from plait.model.bucket import UNKEYED, BucketId
 from plait.model.changes import WriteStatus
 from plait.model.contract import Contract
-from plait.model.decision import SCOPE_BUCKETS, SCOPE_TABLE, CommitResult, ReadSet, Scope
+from plait.model.decision import SCOPE_BUCKETS, SCOPE_TABLE, CommitResult, ReadSet, Reserved, Scope
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot
 from plait.model.request import WriteRequest
 from plait.testing import Fault, FaultStore
 from plait.timeline import paths
-from plait.txn.conflict import Intent
 from plait.txn.reservation import publish_reservation
 from plait.txn.rollback import publish_rollback
 from plait.txn.table_handle import TableHandle
@@ -384,8 +383,8 @@ def a_service_reserves_nothing(scene: Scene) -> None:
     scene.create(table_type="mor", buckets=1, properties={"commit.reserve.after": 1})
     logs(scene)
     holder = scene.other().writer("upsert").__enter__()
-    intent = Intent(Operation.UPSERT, Scope(SCOPE_TABLE), frozenset())
-    publish_reservation(scene.other().handle, holder.instant, intent, since=2)
+    reserved = Reserved(holder.instant, Scope(SCOPE_TABLE))
+    publish_reservation(scene.other().handle, reserved, since=2)
     scene.at("phase wait", lambda: scene.other().rollback(str(holder.instant)))
     table = Table(scene.watched())
     scene.act(lambda: only(table.compact(full=True).commits))
@@ -394,8 +393,9 @@ def a_service_reserves_nothing(scene: Scene) -> None:
 def reserve(scene: Scene, work: Work) -> None:
     """Keep a place for another writer."""
     handle, base = scene.other().handle, work.txn.base
-    intent = work.txn.checker.intent(work.status, work.scope, base.table, ReadSet(base.version))
-    publish_reservation(handle, work.txn.instant, intent, since=base.version)
+    read, changes = ReadSet(base.version), work.status.changes
+    judge = work.txn.checker.judge(changes, work.scope, base.table, read)
+    publish_reservation(handle, judge.place_of(work.txn.instant), since=base.version)
 
 
 def only(results: tuple[CommitResult, ...]) -> CommitResult | None:

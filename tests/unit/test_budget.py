@@ -11,7 +11,7 @@ import pytest
 from plait import Table
 from plait.model.bucket import partition_path
 from plait.testing import CountingStore, open_wrapped
-from plait.txn.conflict import Intent
+from plait.txn.conflict import Judge
 from plait.txn.conflict_checker import ConflictChecker
 
 ROWS = pa.table({"id": pa.array(range(100), pa.int64()), "place": ["a"] * 100})
@@ -53,13 +53,13 @@ def test_a_commit_that_meets_nobody_compares_nothing(
     """What a commit touches is gathered for conflicts alone, and may be 100,000 buckets."""
     table, _ = warm(tmp_path, versions=3, partitioned=True)
     asked: list[object] = []
-    real = ConflictChecker.intent
+    real = ConflictChecker.judge
 
-    def counted(self: ConflictChecker, *rest: Any) -> Intent:
+    def counted(self: ConflictChecker, *rest: Any, **named: Any) -> Judge:
         asked.append(rest)
-        return real(self, *rest)
+        return real(self, *rest, **named)
 
-    monkeypatch.setattr(ConflictChecker, "intent", counted)
+    monkeypatch.setattr(ConflictChecker, "judge", counted)
     table.append(ROWS)
     assert asked == []
     table.append(ROWS, read_from=table.version - 1)

@@ -17,7 +17,7 @@ from plait.model.bucket import BucketId
 from plait.model.changes import Changes
 from plait.model.clauses import Clauses, Matched
 from plait.model.request import WritePlan, WriteRequest
-from plait.txn.conflict import Intent
+from plait.txn.conflict import Judge
 from plait.txn.keys import KeyOverlap, Keys
 from plait.write import parts
 from plait.write.request import (
@@ -460,7 +460,7 @@ def test_verify_finds_a_commit_over_a_change_of_what_it_looked_up(
     """INV-07: the commit was not judged by its look-ups; the decision names them."""
     table = case.table("cow", isolation=isolation)
     with monkeypatch.context() as patched:
-        patched.setattr(Intent, "looked_into", lambda *_: frozenset())
+        patched.setattr(Judge, "looked_into", lambda *_: frozenset())
         patched.setattr(Keys, "met", written_alone)
         way(case, table, lambda: next(iter(changes(case).values()))(table))
     assert table.history()[0].action != "rollback"

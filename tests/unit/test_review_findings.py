@@ -17,11 +17,9 @@ from plait.errors import (
     TransactionClosedError,
 )
 from plait.files.hash import bucket_of, key_hashes
-from plait.model.decision import Decision, Scope
-from plait.model.instant import Operation
+from plait.model.decision import Decision, Reserved
 from plait.state.state import TableState
 from plait.txn import definition
-from plait.txn.conflict import Intent
 from plait.txn.reservation import publish_reservation
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle
@@ -177,8 +175,8 @@ def test_an_instant_that_was_rolled_back_gets_no_reservation() -> None:
     writer.write(rows((1, 0, "x")))
     head = table.handle.cache.known()
     table.rollback(writer.instant)
-    intent = Intent(Operation.UPSERT, Scope("buckets"), frozenset({((), 0)}))
-    publish_reservation(table.handle, writer.instant, intent, since=head.version)
+    reserved = Reserved(writer.instant, buckets=(((), 0),))
+    publish_reservation(table.handle, reserved, since=head.version)
     with pytest.raises(RolledBackError):
         writer.__exit__(None, None, None)
     assert not table.handle.cache.refresh().reservations

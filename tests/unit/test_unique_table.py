@@ -16,7 +16,7 @@ from plait.errors import RetryableConflictError
 from plait.files.hash import bucket_of, key_hashes
 from plait.replicate import Replicas, TableSink
 from plait.testing import CountingStore, open_wrapped
-from plait.txn.conflict import Intent
+from plait.txn.conflict import Judge
 from tests.support.forge import decision_at
 from tests.support.protocol import beside
 from tests.unit.stream.conftest import Group
@@ -373,7 +373,7 @@ def test_verify_finds_a_key_that_lives_in_two_partitions(kind: str) -> None:
     """INV-07, INV-08."""
     table = made(kind)
     other = beside(table, "publish", lambda: table.upsert(rows((1, "a", 1, 1))))
-    with mock.patch.object(Intent, "elsewhere", return_value=frozenset()):
+    with mock.patch.object(Judge, "elsewhere", return_value=frozenset()):
         other.upsert(rows((1, "b", 2, 2)))
     found = {each.invariant: each.message for each in table.verify().problems}
     assert found.keys() == {"INV-07", "INV-08"}

@@ -15,7 +15,7 @@ from plait.errors import (
     SchemaError,
 )
 from plait.model.changes import PATHS, Changes, WriteStats
-from plait.model.decision import SCOPE_TABLE, Decision, Scope
+from plait.model.decision import SCOPE_TABLE, Decision, Reserved, Scope
 from plait.model.instant import Action, Operation
 from plait.model.plan import TableLayout
 from plait.model.repush import OpenRepush, RepushSource
@@ -25,7 +25,6 @@ from plait.repush.follow import changing
 from plait.repush.shadow import Shadow
 from plait.services.maintenance.restore import visible_rows
 from plait.state.state import TableState
-from plait.txn.conflict import Intent
 from plait.txn.refusal import find_commit
 from plait.txn.reservation import publish_reservation
 from plait.txn.service import publish_service
@@ -173,10 +172,10 @@ def reserved(handle: TableHandle) -> Iterator[None]:
     except ContractError:
         yield  # of another client than a single writer: there is nobody to wait
         return
-    intent = Intent(Operation.REPUSH, Scope(SCOPE_TABLE), frozenset())
     try:
         with suppress(CommitError):
-            publish_reservation(handle, txn.instant, intent, since=txn.base.version)
+            whole = Reserved(txn.instant, Scope(SCOPE_TABLE))
+            publish_reservation(handle, whole, since=txn.base.version)
         yield
     finally:
         txn.abort("a repush needs its reservation no more")

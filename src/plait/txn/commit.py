@@ -35,7 +35,7 @@ from plait.model.replicas import SinkLedger
 from plait.read.plan import Wants
 from plait.state.state import TableState
 from plait.txn.carry import Carrier
-from plait.txn.conflict import Conflict, Intent, lays_out, touched_buckets
+from plait.txn.conflict import Conflict, Judge, lays_out, touched_buckets
 from plait.txn.conflict_checker import ConflictChecker
 from plait.txn.matrix import SERVICES
 from plait.txn.publish import Lost, Won, free_time, publish
@@ -356,10 +356,8 @@ class Commit:
             self.staged = staged = staged.judged()
             since, until = staged.read_set.version, staged.rests_on
             if since < until:  # most commits rest on what they read
-                intent = self._intent()
-                conflicts = self.checker.earlier(
-                    intent, staged.status, self.head, since=since, until=until
-                )
+                judge = self._judge(earlier=True)
+                conflicts = self.checker.earlier(judge, self.head, since=since, until=until)
             if conflicts and not (first or staged.read_set.explicit):
                 self.staged, conflicts = staged.reread(), []
         return conflicts if first else self._take_in(conflicts)
@@ -371,7 +369,8 @@ class Commit:
             conflicts: what was in the way before.
             first: the decision after the head, if it is known.
         """
-        window = self.checker.window(self._intent(), self.staged.status, self.head, first)
+        digest = self.staged.status.digest
+        window = self.checker.window(self._judge(), self.head, first, digest=digest)
         self.publisher.taken |= window.times
         self.head = window.head
         self.staged = self.staged.followed(window.conflicts)
@@ -413,14 +412,15 @@ class Commit:
         status = self.movers.carrier.carry(staged.from_engine, self.head, staged.services)
         self.staged = staged.carried(status, self.head.version)
 
-    def _intent(self) -> Intent:
-        staged = self.staged
-        return self.checker.intent(staged.status, staged.scope, self.head.table, staged.read_set)
+    def _judge(self, *, earlier: bool = False) -> Judge:
+        staged, table = self.staged, self.head.table
+        changes, scope = staged.status.changes, staged.scope
+        return self.checker.judge(changes, scope, table, staged.read_set, earlier=earlier)
 
     def _blocked(self) -> bool:
         """Tell whether somebody reserved our place before us."""
         head = self.head
-        return bool(head.reservations) and bool(self.queue.before_us(head, self._intent()))
+        return bool(head.reservations) and bool(self.queue.before_us(head, self._judge()))
 
     # --- wait, and stage again ---------------------------------------------------------------
 
@@ -435,7 +435,7 @@ class Commit:
         if lays_out(conflicts) or not (lost or head.reservations):
             return conflicts
         turn = self.queue.take_turn(
-            head, self._intent(), self.effort.rounds, lost=lost, until=self._until
+            head, self._judge(), self.effort.rounds, lost=lost, until=self._until
         )
         return self._take_in(conflicts) if turn else conflicts
 

@@ -1,6 +1,6 @@
-"""Who stands in whose way: one pure function over operations and logical write sets (INV-07).
+"""Who stands in whose way: a judge over operations and logical write sets, without I/O (INV-07).
 
-The matrix says what a meeting means; this says whether and where two commits meet. Scopes say
+The matrix says what a meeting means; the judge says whether and where two commits meet. Scopes say
 where: single buckets, whole partitions, the table, or rows appended without keys, which stand in
 nobody's way.
 """
@@ -8,8 +8,7 @@ nobody's way.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypedDict, Unpack
+from dataclasses import KW_ONLY, dataclass, field
 
 import pyarrow as pa
 
@@ -37,9 +36,10 @@ from plait.model.decision import (
     SCOPE_TABLE,
     Decision,
     ReadSet,
+    Reserved,
     Scope,
 )
-from plait.model.instant import Operation
+from plait.model.instant import Instant, Operation
 from plait.model.plan import COW, TableSpec
 from plait.txn.keys import UNKNOWN, KeyOverlap
 from plait.txn.matrix import ARRIVING, DATA, MATRIX, SERVICES, SWAPS, Cell, Kind, Meets, kind_of
@@ -55,145 +55,6 @@ _OF_READS = {
     Operation.SCHEMA: "it changed the columns that were read",
 }
 _BUCKET_ONLY = "both wrote the same bucket, not the same keys"
-
-
-class _Rules(TypedDict, total=False):
-    policy: str
-    serializable: bool
-    read_set: ReadSet | None
-    rule: Rule | None
-
-
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """What we are about to decide, as far as conflicts need it."""
-
-    operation: Operation
-    scope: Scope
-    buckets: frozenset[BucketId]
-    spec: TableSpec | None = None
-    """Of the table, where a predicate reaches further than what was touched."""
-    policy: str = FILE_GROUP
-    serializable: bool = False
-    """Whether what was read counts too, not only what was written."""
-    read_set: ReadSet | None = None
-    rule: Rule | None = None
-    """The table's own policy, where it is none of Plait's."""
-    looked: frozenset[tuple[Partition | None, int]] = frozenset()
-    """Buckets in which keys were looked up that count as read; no partition: in every one."""
-    arrives: bool = False
-    """Whether keys that name one row in all partitions may have come in."""
-    copies: bool = False
-    """Whether files that we write may have rows of files that we replace."""
-    earlier: bool = False
-    """Whether what is judged lies between the version that was read and the one we rest on."""
-    same_schema: bool = False
-    """Whether every row that is judged has the values that generated columns have by now."""
-    moved: bool = False
-    """Whether what is judged lies under another layout, whose partitions have other names."""
-
-    @classmethod
-    def of(
-        cls,
-        operation: Operation,
-        scope: Scope,
-        changes: Changes,
-        spec: TableSpec | None = None,
-        **table: Unpack[_Rules],
-    ) -> Intent:
-        """Take the write set from staged changes; the rest is what the table asks for."""
-        looked, buckets = looked_places(changes), touched_buckets(changes)
-        replaces = spec is not None and spec.table_type == COW and changes.removed.num_rows > 0
-        copies = replaces and operation in DATA
-        arrives = spec is not None and spec.across and operation in ARRIVING
-        return cls(
-            operation, scope, buckets, spec, looked=looked, arrives=arrives, copies=copies, **table
-        )
-
-    @property
-    def computed(self) -> bool:
-        """Whether the caller said that the rows were computed from what was read."""
-        return self.read_set is not None and self.read_set.explicit
-
-    def cell(self, theirs: Decision) -> Cell:
-        """Look up what it means that they were first.
-
-        Rows that were computed from a read are no blind writes: ``merge`` would lose the update.
-        """
-        policy = self.policy if self.policy in POLICIES else KEY  # where no rule is asked
-        if policy == MERGE and self.computed:
-            policy = KEY
-        kinds = kind_of(self.operation, self.scope), kind_of(theirs.operation, theirs.scope)
-        return MATRIX[kinds][policy]
-
-    def ask_rule(self, theirs: Decision, bucket: BucketId, met: KeyOverlap) -> Verdict:
-        """Ask the table's own policy about a bucket that both wrote in."""
-        if self.rule is None:
-            return Verdict.RETRY
-        keys = SAME_KEYS if met.known else UNKNOWN_KEYS
-        if met.apart or met.looked:
-            keys = APART_KEYS
-        asked = Meeting(self.operation.value, theirs.operation.value, keys, self.computed, *bucket)
-        return judge_meeting(self.policy, self.rule, asked)
-
-    def reaches(self, partition: Partition) -> bool:
-        """Tell whether rows of a partition could match the predicate of our operation."""
-        return self.scope.predicate is not None and self._may(self.scope.predicate, partition)
-
-    def replaces(self, partition: Partition) -> bool:
-        """Tell whether we replace rows of a partition for which our predicate holds."""
-        return self.scope.kind == SCOPE_PARTITIONS and self.reaches(partition)
-
-    def has_read(self, partition: Partition) -> bool:
-        """Tell whether rows of a partition could be among those that were read."""
-        if not self.serializable or self.read_set is None:
-            return False
-        reads = self.read_set.reads
-        return any(read is None or self._may(read, partition) for read in reads)
-
-    def looked_into(self, buckets: frozenset[BucketId]) -> frozenset[BucketId]:
-        """Return those of some buckets in which keys were looked up."""
-        if not self.looked:
-            return frozenset()
-        return frozenset(b for b in buckets if b in self.looked or (None, b[1]) in self.looked)
-
-    def elsewhere(self, theirs: Decision, buckets: frozenset[BucketId]) -> frozenset[BucketId]:
-        """Return those of their buckets in which a key of ours may have come in too.
-
-        It would be in two partitions then, though neither commit touched a bucket of the other.
-        Who computed a row from a read also meets whoever took that row away before we looked.
-        """
-        if not self.arrives or not (theirs.operation in ARRIVING or self.takes_away):
-            return frozenset()
-        numbers = {number for _, number in self.buckets}
-        return frozenset(bucket for bucket in buckets if bucket[1] in numbers)
-
-    @property
-    def takes_away(self) -> bool:
-        """Whether a row that they took away counts, in whatever partition it was."""
-        return self.earlier and self.computed
-
-    def numbered(self, buckets: Iterable[BucketId]) -> frozenset[BucketId]:
-        """Return ours under the numbers of some buckets, if keys are unique across partitions."""
-        numbers = {number for _, number in buckets} if self.arrives else ()
-        return frozenset(bucket for bucket in self.buckets if bucket[1] in numbers)
-
-    def facing(self, theirs: Decision) -> Intent:
-        """Return it as one decision is judged by it."""
-        if (spec := self.spec) is None:
-            return self
-        moved = theirs.bucket_spec_id != spec.buckets.id
-        same = bool(spec.schema.generated) and theirs.schema_id == spec.schema.id
-        return replace(self, moved=moved, same_schema=same) if moved or same else self
-
-    def _may(self, predicate: dict[str, object], partition: Partition) -> bool:
-        if self.spec is None or self.moved:
-            return self.moved
-        schema = self.spec.schema.arrow
-        known = known_of([partition], self.spec)
-        if self.same_schema:
-            known |= decided_in([partition], self.spec)
-        return bool(may_match(from_json(predicate, schema), known, 1)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +91,307 @@ class Conflict:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Judges what others decided by what one commit is about to decide.
+
+    It takes the parts of that decision that conflicts depend on, since the decision is drafted only
+    after it was judged, and what the table asks for. ``ConflictChecker`` makes one for each look at
+    the timeline, and ``verify`` one for each decision that it judges again.
+    """
+
+    operation: Operation
+    scope: Scope
+    changes: Changes
+    _: KW_ONLY
+    read_set: ReadSet | None = None
+    spec: TableSpec | None = None
+    """Of the table, where a predicate reaches further than what was touched."""
+    policy: str = FILE_GROUP
+    rule: Rule | None = None
+    """The table's own policy, where it is none of Plait's."""
+    serializable: bool = False
+    """Whether what was read counts too, not only what was written."""
+    earlier: bool = False
+    """Whether what is judged lies between the version that was read and the one we rest on."""
+    buckets: frozenset[BucketId] = field(init=False)
+    """Those that ours touched."""
+    _looked: frozenset[tuple[Partition | None, int]] = field(init=False)
+    """Buckets in which keys were looked up that count as read; no partition: in every one."""
+
+    def __post_init__(self) -> None:
+        """Gather the places of ours once: they are compared with those of each decision."""
+        object.__setattr__(self, "buckets", touched_buckets(self.changes))
+        object.__setattr__(self, "_looked", frozenset(_places_in(self.changes.lookups)))
+
+    def conflict_with(
+        self,
+        theirs: Decision,
+        compare: Compare | None = None,
+        was_read: WasRead = lambda _: True,
+    ) -> Conflict | None:
+        """Judge one decision of the window; None if it is compatible.
+
+        Without ``compare`` nobody can tell keys apart, so any may be the same. Without ``was_read``
+        every row counts that may be among those that were read, judged by its partition.
+        """
+        cell = self._cell(theirs)
+        if cell.meets is Meets.NEVER:
+            return None
+        if cell.same is Verdict.CARRY:
+            return self._by_place(theirs, cell)
+        if cell.same is Verdict.RESTAGE:
+            reason = _OF_READS.get(theirs.operation)
+            if reason is not None and self._computed:
+                return Conflict(theirs, Verdict.RETRY, frozenset(), reason, whole=True)
+            return Conflict(theirs, cell.same, frozenset(), "it changed the layout or the columns")
+        if cell.meets is Meets.ALWAYS:
+            reason = f"a {theirs.operation} changes the meaning of every write"
+            return Conflict(theirs, cell.same, frozenset(), reason, whole=True)
+        buckets = touched_buckets(theirs.changes)
+        if cell.same is not Verdict.REBASE and self._read_there(theirs, buckets, was_read):
+            reason = "it wrote in the scope of our read"
+            return Conflict(theirs, Verdict.RETRY, frozenset(), reason, whole=True)
+        shared = self.meeting(theirs.scope, buckets, theirs)
+        own = self.rule is not None and cell is MATRIX[Kind.ROWS, Kind.ROWS][KEY]
+        looked = self.looked_into(buckets) | self.elsewhere(theirs, buckets)
+        if shared is not None and not own and (cell.apart is cell.same or compare is None):
+            redone = shared | looked | self.numbered(looked)
+            return Conflict(theirs, cell.same, redone, "both wrote the same place")
+        if own and shared is not None:
+            return self._by_rule(theirs, shared, looked, compare)
+        return self._by_keys(theirs, cell, shared, looked, compare=compare)
+
+    # --- where the two meet ------------------------------------------------------------------
+
+    def meeting(
+        self, scope: Scope, buckets: frozenset[BucketId], theirs: Decision | None = None
+    ) -> frozenset[BucketId] | None:
+        """Return the buckets to be done again where the two meet; None if they do not meet at all.
+
+        Args:
+            scope: theirs.
+            buckets: theirs.
+            theirs: their decision; None if there is none yet, but a reservation.
+        """
+        ours = self.scope
+        if ours.kind == SCOPE_APPEND:
+            return None  # rows without keys, added after whatever came before, are a serial order
+        if not buckets and scope.kind in (SCOPE_BUCKETS, SCOPE_APPEND):
+            return None  # they changed nothing
+        if ours.kind == SCOPE_TABLE:
+            return self.buckets | buckets
+        if ours.kind == SCOPE_PARTITIONS:
+            mine = frozenset(ours.partitions)
+            mine |= {partition for partition, _ in buckets if self._reaches(partition, theirs)}
+            if scope.kind == SCOPE_TABLE:
+                return self.buckets | _within(buckets, mine)
+            shared = mine & _places(scope, buckets)
+            met = _within(self.buckets | buckets, shared) | (self.buckets & buckets)
+            met |= _within(self.buckets, frozenset(scope.partitions))
+            return met if met or shared else None
+        brought = frozenset[BucketId]()
+        if self.serializable:  # they may have brought rows that our predicate holds for
+            brought = frozenset(bucket for bucket in buckets if self._reaches(bucket[0], theirs))
+        if scope.kind == SCOPE_TABLE:
+            return self.buckets | brought or None
+        if scope.kind == SCOPE_PARTITIONS:
+            met = _within(self.buckets, frozenset(scope.partitions)) | (self.buckets & buckets)
+            return met | brought or None
+        if scope.kind == SCOPE_APPEND:
+            return brought or None  # else: rows that our snapshot need not have seen
+        return (self.buckets & buckets) | brought or None
+
+    def looked_into(self, buckets: frozenset[BucketId]) -> frozenset[BucketId]:
+        """Return those of some buckets in which keys were looked up."""
+        looked = self._looked
+        if not looked:
+            return frozenset()
+        return frozenset(b for b in buckets if b in looked or (None, b[1]) in looked)
+
+    def elsewhere(self, theirs: Decision, buckets: frozenset[BucketId]) -> frozenset[BucketId]:
+        """Return those of their buckets in which a key of ours may have come in too.
+
+        It would be in two partitions then, though neither commit touched a bucket of the other.
+        Who computed a row from a read also meets whoever took that row away before we looked.
+        """
+        if not self._arrives or not (theirs.operation in ARRIVING or self.takes_away):
+            return frozenset()
+        numbers = {number for _, number in self.buckets}
+        return frozenset(bucket for bucket in buckets if bucket[1] in numbers)
+
+    @property
+    def takes_away(self) -> bool:
+        """Whether a row that they took away counts, in whatever partition it was."""
+        return self.earlier and self._computed
+
+    def numbered(self, buckets: Iterable[BucketId]) -> frozenset[BucketId]:
+        """Return ours under the numbers of some buckets, if keys are unique across partitions."""
+        if not self._arrives:
+            return frozenset()
+        numbers = {number for _, number in buckets}
+        return frozenset(bucket for bucket in self.buckets if bucket[1] in numbers)
+
+    def place_of(self, holder: Instant) -> Reserved:
+        """Return what an instant reserves for what it is about to decide."""
+        return Reserved(holder, self.scope, tuple(sorted(self.buckets, key=str)))
+
+    def replaces(self, partition: Partition, theirs: Decision) -> bool:
+        """Tell whether we replace rows of theirs in a partition: our predicate may hold there."""
+        return self.scope.kind == SCOPE_PARTITIONS and self._reaches(partition, theirs)
+
+    def is_moved(self, theirs: Decision) -> bool:
+        """Tell whether theirs lies under another layout, whose partitions have other names."""
+        spec = self.spec
+        return spec is not None and theirs.bucket_spec_id != spec.buckets.id
+
+    # --- what they mean for us ---------------------------------------------------------------
+
+    def _cell(self, theirs: Decision) -> Cell:
+        """Look up what it means that they were first.
+
+        Rows that were computed from a read are no blind writes: ``merge`` would lose the update.
+        """
+        policy = self.policy if self.policy in POLICIES else KEY  # where no rule is asked
+        if policy == MERGE and self._computed:
+            policy = KEY
+        kinds = kind_of(self.operation, self.scope), kind_of(theirs.operation, theirs.scope)
+        return MATRIX[kinds][policy]
+
+    def _by_place(self, theirs: Decision, cell: Cell) -> Conflict | None:
+        """Judge where one of the two is a service that moves rows, or takes away what has expired.
+
+        What was read stays true, or counts as read before. Only copies of rows that have expired
+        since are in the way: nothing tells where they are in our files.
+        """
+        if cell.meets is Meets.ALWAYS:
+            reason = "it may have changed any file"
+            return Conflict(theirs, cell.same, self.buckets, reason, whole=True)
+        shared = self.meeting(theirs.scope, touched_buckets(theirs.changes), theirs)
+        if shared is None:
+            return None
+        if theirs.operation is not Operation.EXPIRE:
+            return Conflict(theirs, cell.same, shared, "rows of the same place were moved")
+        verdict = Verdict.REBASE if self._copies else cell.same
+        return Conflict(theirs, verdict, shared, "rows of the same place expired")
+
+    def _by_rule(
+        self,
+        theirs: Decision,
+        shared: frozenset[BucketId],
+        looked: frozenset[BucketId],
+        compare: Compare | None,
+    ) -> Conflict:
+        """Judge by the table's own policy; it has no say in what we only looked up."""
+        met = {b: UNKNOWN if compare is None else compare(b) for b in shared | looked}
+        close = {bucket: each for bucket, each in met.items() if not each.apart}
+        verdicts = [
+            self._ask_rule(theirs, bucket, met[bucket]) for bucket in sorted(shared, key=str)
+        ]
+        if any(each.looked or bucket not in shared for bucket, each in close.items()):
+            verdicts.append(Verdict.RETRY)
+        reason = f"{_reason(close.values()) if close else _BUCKET_ONLY}, policy {self.policy!r}"
+        redone = shared | self._redone(close)
+        return Conflict(theirs, strictest(verdicts), redone, reason, keys=_sample(close.values()))
+
+    def _ask_rule(self, theirs: Decision, bucket: BucketId, met: KeyOverlap) -> Verdict:
+        """Ask the table's own policy about a bucket that both wrote in."""
+        if self.rule is None:
+            return Verdict.RETRY
+        keys = SAME_KEYS if met.known else UNKNOWN_KEYS
+        if met.apart or met.looked:
+            keys = APART_KEYS
+        ours = self.operation.value
+        asked = Meeting(ours, theirs.operation.value, keys, self._computed, *bucket)
+        return judge_meeting(self.policy, self.rule, asked)
+
+    def _by_keys(
+        self,
+        theirs: Decision,
+        cell: Cell,
+        shared: frozenset[BucketId] | None,
+        looked: frozenset[BucketId],
+        *,
+        compare: Compare | None,
+    ) -> Conflict | None:
+        """Judge where both wrote, and where they wrote what we looked up."""
+        written = shared or frozenset[BucketId]()
+        claimed = {b for b in written if self.scope.claims(b[0]) or theirs.scope.claims(b[0])}
+        met = {
+            b: UNKNOWN if compare is None or b in claimed else compare(b) for b in written | looked
+        }
+        close = {bucket: each for bucket, each in met.items() if not each.apart}
+        if claimed:
+            redone = written | self._redone(close)
+            return Conflict(theirs, cell.same, redone, "both wrote the same place")
+        if close:
+            redone, reason = written | self._redone(close), _reason(close.values())
+            return Conflict(theirs, cell.same, redone, reason, keys=_sample(close.values()))
+        if shared is None:
+            return None
+        return Conflict(theirs, cell.apart, shared, _BUCKET_ONLY)
+
+    def _redone(self, close: Mapping[BucketId, KeyOverlap]) -> frozenset[BucketId]:
+        """Return where keys met; also where ours came in, if theirs did in other partitions."""
+        return frozenset(close) | self.numbered(b for b, met in close.items() if met.elsewhere)
+
+    # --- what is known of ours ---------------------------------------------------------------
+
+    @property
+    def _computed(self) -> bool:
+        """Whether the caller said that the rows were computed from what was read."""
+        return self.read_set is not None and self.read_set.explicit
+
+    @property
+    def _arrives(self) -> bool:
+        """Whether keys that name one row in all partitions may have come in."""
+        return self.spec is not None and self.spec.across and self.operation in ARRIVING
+
+    @property
+    def _copies(self) -> bool:
+        """Whether files that we write may have rows of files that we replace."""
+        replaces = self.spec is not None and self.spec.table_type == COW
+        return replaces and self.operation in DATA and self.changes.removed.num_rows > 0
+
+    def _reaches(self, partition: Partition, theirs: Decision | None) -> bool:
+        """Tell whether rows of theirs in a partition could match the predicate of our operation."""
+        predicate = self.scope.predicate
+        return predicate is not None and self._may(predicate, partition, theirs)
+
+    def _read_there(
+        self, theirs: Decision, buckets: frozenset[BucketId], was_read: WasRead
+    ) -> bool:
+        """Tell whether they wrote what was read."""
+        if theirs.scope.kind == SCOPE_TABLE:
+            return self.serializable and self._computed
+        if any(self._has_read(partition, theirs) for partition in theirs.scope.partitions):
+            return True
+        places = {partition for partition, _ in buckets}
+        reached = {place: self._has_read(place, theirs) for place in places}
+        return any(reached[bucket[0]] and was_read(bucket) for bucket in buckets)
+
+    def _has_read(self, partition: Partition, theirs: Decision) -> bool:
+        """Tell whether rows of theirs in a partition could be among those that were read."""
+        if not self.serializable or self.read_set is None:
+            return False
+        reads = self.read_set.reads
+        return any(read is None or self._may(read, partition, theirs) for read in reads)
+
+    def _may(
+        self, predicate: dict[str, object], partition: Partition, theirs: Decision | None
+    ) -> bool:
+        """Tell whether a predicate may hold for a row of theirs in a partition."""
+        spec = self.spec
+        if spec is None:
+            return False
+        if theirs is not None and self.is_moved(theirs):
+            return True
+        known = known_of([partition], spec)
+        if theirs is not None and spec.schema.generated and theirs.schema_id == spec.schema.id:
+            known |= decided_in([partition], spec)  # every row of theirs has these values
+        return bool(may_match(from_json(predicate, spec.schema.arrow), known, 1)[0])
+
+
 def lays_out(conflicts: Sequence[Conflict]) -> bool:
     """Tell whether one of these gave the table another layout; it is the last then."""
     return bool(conflicts) and conflicts[-1].verdict is Verdict.RESTAGE
@@ -241,123 +403,11 @@ def touched_buckets(changes: Changes) -> frozenset[BucketId]:
     return frozenset((partition, bucket) for partition, bucket in pairs if partition is not None)
 
 
-def looked_places(changes: Changes) -> frozenset[tuple[Partition | None, int]]:
-    """Return where keys were looked up; no partition: in every one."""
-    return frozenset(_places_in(changes.lookups))
-
-
 def _places_in(table: pa.Table) -> Iterator[tuple[Partition | None, int]]:
     texts = table["partition"].to_pylist()
     known = {text: None if text is None else partition_parse(text) for text in set(texts)}
     for text, bucket in zip(texts, table["bucket"].to_pylist(), strict=True):
         yield known[text], bucket
-
-
-def decide(
-    ours: Intent,
-    theirs: Decision,
-    compare: Compare | None = None,
-    was_read: WasRead = lambda _: True,
-) -> Conflict | None:
-    """Judge one decision of the window; None if it is compatible.
-
-    Without ``compare`` nobody can tell keys apart, so any may be the same. Without ``was_read``
-    every row counts that may be among those that were read, judged by its partition.
-    """
-    ours, cell = ours.facing(theirs), ours.cell(theirs)
-    if cell.meets is Meets.NEVER:
-        return None
-    if cell.same is Verdict.CARRY:
-        return _by_place(ours, theirs, cell)
-    if cell.same is Verdict.RESTAGE:
-        reason = _OF_READS.get(theirs.operation)
-        if reason is not None and ours.computed:
-            return Conflict(theirs, Verdict.RETRY, frozenset(), reason, whole=True)
-        return Conflict(theirs, cell.same, frozenset(), "it changed the layout or the columns")
-    if cell.meets is Meets.ALWAYS:
-        reason = f"a {theirs.operation} changes the meaning of every write"
-        return Conflict(theirs, cell.same, frozenset(), reason, whole=True)
-    buckets = touched_buckets(theirs.changes)
-    if cell.same is not Verdict.REBASE and _was_read(ours, theirs.scope, buckets, was_read):
-        reason = "it wrote in the scope of our read"
-        return Conflict(theirs, Verdict.RETRY, frozenset(), reason, whole=True)
-    shared = meeting(ours, theirs.scope, buckets)
-    own = ours.rule is not None and cell is MATRIX[Kind.ROWS, Kind.ROWS][KEY]
-    looked = ours.looked_into(buckets) | ours.elsewhere(theirs, buckets)
-    if shared is not None and not own and (cell.apart is cell.same or compare is None):
-        redone = shared | looked | ours.numbered(looked)
-        return Conflict(theirs, cell.same, redone, "both wrote the same place")
-    if own and shared is not None:
-        return _by_rule(ours, theirs, shared, looked, compare)
-    return _by_keys(ours, theirs, cell, shared, looked, compare=compare)
-
-
-def _by_place(ours: Intent, theirs: Decision, cell: Cell) -> Conflict | None:
-    """Judge where one of the two is a service that moves rows, or takes away what has expired.
-
-    What was read stays true, or counts as read before. Only copies of rows that have expired since
-    are in the way: nothing tells where they are in our files.
-    """
-    if cell.meets is Meets.ALWAYS:
-        return Conflict(theirs, cell.same, ours.buckets, "it may have changed any file", whole=True)
-    shared = meeting(ours, theirs.scope, touched_buckets(theirs.changes))
-    if shared is None:
-        return None
-    if theirs.operation is not Operation.EXPIRE:
-        return Conflict(theirs, cell.same, shared, "rows of the same place were moved")
-    verdict = Verdict.REBASE if ours.copies else cell.same
-    return Conflict(theirs, verdict, shared, "rows of the same place expired")
-
-
-def _by_rule(
-    ours: Intent,
-    theirs: Decision,
-    shared: frozenset[BucketId],
-    looked: frozenset[BucketId],
-    compare: Compare | None,
-) -> Conflict:
-    """Judge by the table's own policy; it has no say in what we only looked up."""
-    met = {b: UNKNOWN if compare is None else compare(b) for b in shared | looked}
-    close = {bucket: each for bucket, each in met.items() if not each.apart}
-    verdicts = [ours.ask_rule(theirs, bucket, met[bucket]) for bucket in sorted(shared, key=str)]
-    if any(each.looked or bucket not in shared for bucket, each in close.items()):
-        verdicts.append(Verdict.RETRY)
-    hashes = [f"{int(number):016x}" for e in close.values() for number in e.hashes[:_SAMPLE]]
-    reason = f"{_reason(close.values()) if close else _BUCKET_ONLY}, policy {ours.policy!r}"
-    redone = shared | _redone(ours, close)
-    return Conflict(theirs, strictest(verdicts), redone, reason, keys=tuple(hashes[:_SAMPLE]))
-
-
-def _by_keys(
-    ours: Intent,
-    theirs: Decision,
-    cell: Cell,
-    shared: frozenset[BucketId] | None,
-    looked: frozenset[BucketId],
-    *,
-    compare: Compare | None,
-) -> Conflict | None:
-    """Judge where both wrote, and where they wrote what we looked up."""
-    written = shared or frozenset[BucketId]()
-    claimed = {b for b in written if ours.scope.claims(b[0]) or theirs.scope.claims(b[0])}
-    met = {b: UNKNOWN if compare is None or b in claimed else compare(b) for b in written | looked}
-    close = {bucket: each for bucket, each in met.items() if not each.apart}
-    if claimed:
-        redone = written | _redone(ours, close)
-        return Conflict(theirs, cell.same, redone, "both wrote the same place")
-    if close:
-        redone = written | _redone(ours, close)
-        hashes = [f"{int(number):016x}" for e in close.values() for number in e.hashes[:_SAMPLE]]
-        reason = _reason(close.values())
-        return Conflict(theirs, cell.same, redone, reason, keys=tuple(hashes[:_SAMPLE]))
-    if shared is None:
-        return None
-    return Conflict(theirs, cell.apart, shared, _BUCKET_ONLY)
-
-
-def _redone(ours: Intent, close: Mapping[BucketId, KeyOverlap]) -> frozenset[BucketId]:
-    """Return where keys met; also where ours came in, if theirs did so in other partitions."""
-    return frozenset(close) | ours.numbered(b for b, met in close.items() if met.elsewhere)
 
 
 def _reason(close: Collection[KeyOverlap]) -> str:
@@ -372,43 +422,10 @@ def _reason(close: Collection[KeyOverlap]) -> str:
     return "both wrote the same keys"
 
 
-def _was_read(ours: Intent, scope: Scope, buckets: frozenset[BucketId], was_read: WasRead) -> bool:
-    if scope.kind == SCOPE_TABLE:
-        return ours.serializable and ours.computed
-    if any(ours.has_read(partition) for partition in scope.partitions):
-        return True
-    reached = {place: ours.has_read(place) for place in {partition for partition, _ in buckets}}
-    return any(reached[bucket[0]] and was_read(bucket) for bucket in buckets)
-
-
-def meeting(ours: Intent, scope: Scope, buckets: frozenset[BucketId]) -> frozenset[BucketId] | None:
-    """Return the buckets to be done again where the two meet; None if they do not meet at all."""
-    if ours.scope.kind == SCOPE_APPEND:
-        return None  # rows without keys, added after whatever came before, are a serial order
-    if not buckets and scope.kind in (SCOPE_BUCKETS, SCOPE_APPEND):
-        return None  # they changed nothing
-    if ours.scope.kind == SCOPE_TABLE:
-        return ours.buckets | buckets
-    if ours.scope.kind == SCOPE_PARTITIONS:
-        mine = frozenset(ours.scope.partitions)
-        mine |= {partition for partition, _ in buckets if ours.reaches(partition)}
-        if scope.kind == SCOPE_TABLE:
-            return ours.buckets | _within(buckets, mine)
-        shared = mine & _places(scope, buckets)
-        met = _within(ours.buckets | buckets, shared) | (ours.buckets & buckets)
-        met |= _within(ours.buckets, frozenset(scope.partitions))
-        return met if met or shared else None
-    brought = frozenset[BucketId]()
-    if ours.serializable:  # they may have brought rows that our predicate holds for
-        brought = frozenset(bucket for bucket in buckets if ours.reaches(bucket[0]))
-    if scope.kind == SCOPE_TABLE:
-        return ours.buckets | brought or None
-    if scope.kind == SCOPE_PARTITIONS:
-        met = _within(ours.buckets, frozenset(scope.partitions)) | (ours.buckets & buckets)
-        return met | brought or None
-    if scope.kind == SCOPE_APPEND:
-        return brought or None  # else: rows that our snapshot need not have seen
-    return (ours.buckets & buckets) | brought or None
+def _sample(close: Iterable[KeyOverlap]) -> tuple[str, ...]:
+    """Return some of the hashes that both wrote, as hex."""
+    hashes = [f"{int(number):016x}" for each in close for number in each.hashes[:_SAMPLE]]
+    return tuple(hashes[:_SAMPLE])
 
 
 def _within(buckets: frozenset[BucketId], partitions: frozenset[Partition]) -> frozenset[BucketId]:

@@ -18,7 +18,7 @@ from plait.errors import (
 )
 from plait.expr import from_json
 from plait.model.bucket import BucketId
-from plait.model.changes import Changes, Digest, WriteStatus
+from plait.model.changes import Changes, Digest
 from plait.model.contract import Contract
 from plait.model.decision import Decision, ReadSet, Scope, Token
 from plait.model.instant import Instant, Operation
@@ -26,7 +26,7 @@ from plait.model.request import WriteRequest
 from plait.read.condition import Condition
 from plait.state.state import TableState
 from plait.timeline import paths
-from plait.txn.conflict import OTHER_LAYOUT, Conflict, Intent, decide, lays_out
+from plait.txn.conflict import OTHER_LAYOUT, Conflict, Judge, lays_out
 from plait.txn.keys import APART, UNKNOWN, Arrivals, KeyOverlap, Keys
 from plait.txn.matrix import DATA, DATA_KINDS, HARMLESS, SERVICES, kind_of
 from plait.txn.refusal import AlreadyCommitted, ContractChanged, Ended, Refused
@@ -111,30 +111,34 @@ class ConflictChecker:
         columns = (rows[name].to_pylist() for name in ("version", "instant", "ended"))
         yield from zip(*columns, strict=True)
 
-    def intent(
-        self, status: WriteStatus, scope: Scope, table: TableDef, read_set: ReadSet
-    ) -> Intent:
-        """Return what we are about to decide."""
-        return Intent.of(
+    def judge(
+        self,
+        changes: Changes,
+        scope: Scope,
+        table: TableDef,
+        read_set: ReadSet,
+        *,
+        earlier: bool = False,
+    ) -> Judge:
+        """Return who judges others by what we are about to decide, as the table asks for it."""
+        return Judge(
             self.request.operation,
             scope,
-            status.changes,
-            table.spec,
+            changes,
+            read_set=read_set,
+            spec=table.spec,
             policy=table.policy,
             rule=require_policy(table.policy),
             serializable=table.isolation == "serializable",
-            read_set=read_set,
+            earlier=earlier,
         )
 
-    def earlier(
-        self, intent: Intent, status: WriteStatus, state: TableState, *, since: int, until: int
-    ) -> list[Conflict]:
+    def earlier(self, judge: Judge, state: TableState, *, since: int, until: int) -> list[Conflict]:
         """Judge what lies between the version that was read and the base.
 
         The files rest on the base already, so what is rebased or carried over does not count.
         """
         conflicts: list[Conflict] = []
-        intent = replace(intent, earlier=True)
         layout = state.table.layout.id
         for decision in self.handle.cache.decisions(since, limit=until - since):
             if decision.bucket_spec_id != layout and decision.operation in (*DATA, *SERVICES):
@@ -143,17 +147,28 @@ class ConflictChecker:
                         Conflict(decision, Verdict.RETRY, frozenset(), OTHER_LAYOUT, whole=True)
                     )
                 continue
-            conflict = self._decide(intent, status, decision, state)
+            conflict = self._judge(judge, decision, state)
             if conflict is not None and conflict.verdict not in HARMLESS:
                 conflicts.append(conflict)
         return conflicts
 
     def window(
-        self, intent: Intent, status: WriteStatus, head: TableState, first: Decision | None = None
+        self,
+        judge: Judge,
+        head: TableState,
+        first: Decision | None = None,
+        *,
+        digest: Digest | None = None,
     ) -> Window:
-        """Take in the decisions since ``head``, of which ``first`` may be known.
+        """Take in the decisions since a state, and judge each.
 
         A new layout ends the window: what comes after it is judged with what is staged under it.
+
+        Args:
+            judge: judges by what we are about to decide.
+            head: the state.
+            first: the decision after it, if it is known.
+            digest: of our rows, if they belong to an epoch of a stream.
 
         Raises:
             Ended: we were rolled back.
@@ -164,12 +179,12 @@ class ConflictChecker:
         times: set[str] = set()
         conflicts: list[Conflict] = []
         for decision in self._newer(head.version, first):
-            head = self._take_in(decision, head, status)
+            head = self._take_in(decision, head, digest)
             times.add(decision.instant.time)
-            conflict = self._decide(intent, status, decision, head)
+            conflict = self._judge(judge, decision, head)
             if conflict is not None:
                 conflicts.append(conflict)
-            if _evolved(intent, decision, conflict):
+            if _evolved(judge, decision, conflict):
                 conflicts.append(Conflict(decision, Verdict.RESTAGE, frozenset(), _ADDED))
             if lays_out(conflicts):
                 break
@@ -182,7 +197,7 @@ class ConflictChecker:
             version = first.version
         yield from self.handle.cache.decisions(version, limit=_WINDOW_MAX)
 
-    def _take_in(self, decision: Decision, head: TableState, status: WriteStatus) -> TableState:
+    def _take_in(self, decision: Decision, head: TableState, digest: Digest | None) -> TableState:
         """Apply a decision to the head, unless it says that our attempt is over."""
         ended = decision.find_ended(self.instant)
         if ended is not None:
@@ -195,12 +210,11 @@ class ConflictChecker:
         if decision.commit_id is not None and decision.commit_id == self.request.commit_id:
             raise AlreadyCommitted(decision.version)
         if decision.tokens and self.request.token is not None:
-            self.continue_stream(self.request.token, newer, status.digest)
+            self.continue_stream(self.request.token, newer, digest)
         return newer
 
-    def _decide(
-        self, intent: Intent, status: WriteStatus, decision: Decision, state: TableState
-    ) -> Conflict | None:
+    def _judge(self, judge: Judge, decision: Decision, state: TableState) -> Conflict | None:
+        """Have one decision judged; what is on the store is read only if that is asked for."""
         spec = state.table.spec
         shape = decision.operation is Operation.SCHEMA and not self.request.brings
         if shape and state.table.only_comments(decision.schema_id):
@@ -219,28 +233,28 @@ class ConflictChecker:
 
         def compare(bucket: BucketId) -> KeyOverlap:
             try:
-                return compared(keys, intent, status.changes, decision, bucket)
+                return compared(keys, judge, decision, bucket)
             except CorruptMetadataError:
                 # Files of ours go when somebody rolls us back: that stands in the same window.
                 return UNKNOWN
 
         def rows_read(bucket: BucketId) -> bool:
             try:
-                return was_read(keys, intent, decision, bucket, state)
+                return was_read(keys, judge, decision, bucket, state)
             except (CorruptMetadataError, InstantExpiredError):
                 return True
 
-        return decide(intent, decision, compare, rows_read)
+        return judge.conflict_with(decision, compare, rows_read)
 
 
 def was_read(
-    keys: Keys, intent: Intent, theirs: Decision, bucket: BucketId, state: TableState
+    keys: Keys, judge: Judge, theirs: Decision, bucket: BucketId, state: TableState
 ) -> bool:
     """Tell whether others changed a row of a bucket that was read: as it was, or as it is now.
 
     Args:
         keys: of the table.
-        intent: with what was read.
+        judge: knows what was read.
         theirs: what the others decided.
         bucket: theirs.
         state: the table at some version since, which knows the version that was read.
@@ -249,8 +263,8 @@ def was_read(
         CorruptMetadataError, StorageError: a file cannot be read.
         InstantExpiredError: the version that was read is gone.
     """
-    read_set, schema = intent.read_set, keys.spec.schema.arrow
-    if read_set is None or intent.facing(theirs).moved:
+    read_set, schema = judge.read_set, keys.spec.schema.arrow
+    if read_set is None or judge.is_moved(theirs):
         return True
     for read in read_set.reads:
         where = None if read is None else Condition.of(from_json(read, schema), schema)
@@ -268,9 +282,7 @@ def was_read(
     return False
 
 
-def compared(
-    keys: Keys, intent: Intent, ours: Changes, theirs: Decision, bucket: BucketId
-) -> KeyOverlap:
+def compared(keys: Keys, judge: Judge, theirs: Decision, bucket: BucketId) -> KeyOverlap:
     """Compare our keys with those that others wrote in a bucket.
 
     Where a key names one row in all partitions, also with those that we wrote in other partitions.
@@ -278,18 +290,17 @@ def compared(
     Raises:
         CorruptMetadataError, StorageError: a file cannot be read.
     """
-    intent = intent.facing(theirs)  # under another layout no partition of theirs can be read
-    here = frozenset([bucket])
-    far, parts = bool(intent.elsewhere(theirs, here)), Operation.TRANSACTION
-    asked = Arrivals(intent.takes_away, intent.operation is parts, theirs.operation is parts)
-    if far and not (here & intent.buckets or intent.looked_into(here)):
+    ours, here = judge.changes, frozenset([bucket])
+    far, parts = bool(judge.elsewhere(theirs, here)), Operation.TRANSACTION
+    asked = Arrivals(judge.takes_away, judge.operation is parts, theirs.operation is parts)
+    if far and not (here & judge.buckets or judge.looked_into(here)):
         return keys.met_elsewhere(ours, theirs.changes, bucket, asked)
     adds = not keys.spec.keyed and _only_adds(theirs)
     met = APART if adds else keys.met(ours, theirs.changes, bucket)
     if far and met.apart:
         met = keys.met_elsewhere(ours, theirs.changes, bucket, asked)
-    if met.apart and intent.replaces(bucket[0]):
-        return _brought(keys, intent, theirs, bucket)
+    if met.apart and judge.replaces(bucket[0], theirs):
+        return _brought(keys, judge, theirs, bucket)
     return met
 
 
@@ -298,19 +309,19 @@ def _only_adds(theirs: Decision) -> bool:
     return not (theirs.changes.removed.num_rows or theirs.changes.masked.num_rows)
 
 
-def _brought(keys: Keys, intent: Intent, theirs: Decision, bucket: BucketId) -> KeyOverlap:
+def _brought(keys: Keys, judge: Judge, theirs: Decision, bucket: BucketId) -> KeyOverlap:
     """Return the keys of rows that they wrote among those that our predicate replaces."""
-    schema = keys.spec.schema.arrow
-    if intent.scope.predicate is None or intent.moved:
-        return UNKNOWN
-    where = Condition.of(from_json(intent.scope.predicate, schema), schema)
+    schema, predicate = keys.spec.schema.arrow, judge.scope.predicate
+    if predicate is None or judge.is_moved(theirs):
+        return UNKNOWN  # under another layout no partition of theirs can be read
+    where = Condition.of(from_json(predicate, schema), schema)
     brought = keys.brings(theirs.changes, bucket, where)
     if brought is None:
         return replace(UNKNOWN, chosen=True)
     return KeyOverlap(known=True, hashes=brought, chosen=True)
 
 
-def _evolved(ours: Intent, theirs: Decision, conflict: Conflict | None) -> bool:
+def _evolved(ours: Judge, theirs: Decision, conflict: Conflict | None) -> bool:
     """Tell whether they added columns beside their rows, so that ours are staged again.
 
     What was read stays as it was: every row of before is null there.

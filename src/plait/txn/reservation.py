@@ -25,7 +25,7 @@ from plait.errors import (
 from plait.model.decision import SCOPE_TABLE, Decision, Reserved
 from plait.model.instant import Action, Instant, Operation
 from plait.state.state import TableState
-from plait.txn.conflict import Intent, meeting
+from plait.txn.conflict import Judge
 from plait.txn.matrix import SERVICES
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
@@ -72,15 +72,12 @@ _SILENT = 3
 """Heartbeats that did not come."""
 
 
-def publish_reservation(
-    handle: TableHandle, holder: Instant, intent: Intent, *, since: int
-) -> None:
+def publish_reservation(handle: TableHandle, reserved: Reserved, *, since: int) -> None:
     """Decide that a place is kept for an instant, unless it has one, or is over.
 
     Args:
         handle: the table.
-        holder: the instant that keeps the place.
-        intent: what it is about to decide.
+        reserved: the instant, and its place.
         since: a version up to which the holder is known to be undecided. What the client knows
             of the table may be newer: others share it.
 
@@ -88,7 +85,7 @@ def publish_reservation(
         CommitRetriesExhaustedError: others were first for longer than ``commit.deadline``.
         CommitOutcomeUnknownError: the store does not say.
     """
-    reserved = Reserved(holder, intent.scope, tuple(sorted(intent.buckets, key=str)))
+    holder = reserved.holder
 
     def draft(state: TableState) -> Decision | None:
         mine = [r for r in state.reservations if r.reserved.holder.nonce == holder.nonce]
@@ -130,7 +127,7 @@ class ReservationQueue:
     """Holders that were silent, by nonce."""
 
     def take_turn(
-        self, head: TableState, intent: Intent, rounds: int, *, lost: bool, until: float
+        self, head: TableState, judge: Judge, rounds: int, *, lost: bool, until: float
     ) -> bool:
         """Wait for those that reserved our place before us; first reserve it, when that is due.
 
@@ -139,7 +136,7 @@ class ReservationQueue:
 
         Args:
             head: the newest state that the commit has met.
-            intent: our place.
+            judge: knows our place.
             rounds: how often the commit was staged again because of others.
             lost: whether others were first once more, so that it will be staged again.
             until: by the monotonic clock: not longer in any case.
@@ -148,42 +145,43 @@ class ReservationQueue:
             Whether others may have committed meanwhile, so that it has to look again.
         """
         due = rounds + 1 >= head.table.options.count("commit.reserve.after")
-        due = due and intent.operation not in SERVICES
-        reserves = due and not self._reserved and (lost or bool(self.before_us(head, intent)))
+        due = due and judge.operation not in SERVICES
+        reserves = due and not self._reserved and (lost or bool(self.before_us(head, judge)))
         if reserves:
-            self._reserve(head, intent)
+            self._reserve(head, judge)
         state = self.handle.cache.known() if reserves else head
-        return self._wait(state, intent, until) or reserves
+        return self._wait(state, judge, until) or reserves
 
-    def _reserve(self, head: TableState, intent: Intent) -> None:
+    def _reserve(self, head: TableState, judge: Judge) -> None:
         """Keep our place; without it the commit goes on all the same."""
         self._reserved = True
+        ours = judge.place_of(self.instant)
         with CommitQueue(self.handle, head.table.options.seconds("lock.wait"), str(self.instant)):
             try:
-                publish_reservation(self.handle, self.instant, intent, since=head.version)
+                publish_reservation(self.handle, ours, since=head.version)
             except (CommitRetriesExhaustedError, CommitOutcomeUnknownError) as error:
                 _log.warning("instant %s continues without a reservation: %s", self.instant, error)
 
-    def before_us(self, head: TableState, intent: Intent) -> list[Instant]:
+    def before_us(self, head: TableState, judge: Judge) -> list[Instant]:
         """Return the holders that we respect, oldest first: older, alive, and in our place."""
         holders: list[Instant] = []
         for each in head.reservations:
             holder = each.reserved.holder
             if holder.nonce == self.instant.nonce:
                 break  # ours is older than those that follow
-            if _meets(intent, each.reserved) and not self._silent(holder, first=not holders):
+            if _meets(judge, each.reserved) and not self._silent(holder, first=not holders):
                 holders.append(holder)
         return holders
 
-    def _wait(self, head: TableState, intent: Intent, until: float) -> bool:
+    def _wait(self, head: TableState, judge: Judge, until: float) -> bool:
         """Wait until all are through that are before us now; tell whether there were any.
 
         Args:
             head: the state in which we look first.
-            intent: our place.
+            judge: knows our place.
             until: by the monotonic clock: not longer in any case.
         """
-        first = self.before_us(head, intent)
+        first = self.before_us(head, judge)
         if not first:
             return False
         handle, left, clock = self.handle, first, self.handle.ports.clock
@@ -195,7 +193,7 @@ class ReservationQueue:
             self.check_alive()
             looked, before = clock.monotonic(), len(left)
             head = handle.cache.refresh(checked=False)
-            left = [each for each in self.before_us(head, intent) if each in first]
+            left = [each for each in self.before_us(head, judge) if each in first]
             if len(left) < before:
                 moved = looked
             through, rest_s = len(first) - len(left), _REST * (clock.monotonic() - looked)
@@ -228,7 +226,7 @@ def _due_s(left: int, through: int, waited_s: float, stuck_s: float, rest_s: flo
     return max(next_s, turns_s, stuck_s / _POLL_SHARE)
 
 
-def _meets(intent: Intent, reserved: Reserved) -> bool:
+def _meets(judge: Judge, reserved: Reserved) -> bool:
     """Tell whether we wait for a holder: whether our commit would send it round again.
 
     That is another question than whether its commit conflicts with ours. An append meets nobody,
@@ -237,6 +235,6 @@ def _meets(intent: Intent, reserved: Reserved) -> bool:
     """
     if reserved.scope.kind == SCOPE_TABLE:
         return True
-    if intent.numbered(reserved.buckets):
+    if judge.numbered(reserved.buckets):
         return True  # keys of theirs may come in there
-    return meeting(intent, reserved.scope, frozenset(reserved.buckets)) is not None
+    return judge.meeting(reserved.scope, frozenset(reserved.buckets)) is not None

@@ -12,7 +12,7 @@ from plait.model.changes import Changes
 from plait.model.decision import SCOPE_BUCKETS, SCOPE_TABLE, Reserved, Scope
 from plait.model.instant import Instant, Operation
 from plait.repush.run import PAUSE_S, patience_s
-from plait.txn.conflict import Intent
+from plait.txn.conflict import Judge
 from plait.txn.reservation import _meets
 from tests.support.protocol import Phases
 from tests.support.repush_steps import again, make, rows
@@ -91,7 +91,7 @@ def test_a_repush_ends_while_a_commit_comes_before_each_look_at_the_head(*, keye
 
 @pytest.mark.parametrize("kept", [SCOPE_TABLE, SCOPE_BUCKETS])
 def test_an_append_waits_for_whoever_keeps_the_whole_table_and_for_nobody_else(kept: str) -> None:
-    append = Intent.of(Operation.APPEND, Scope("append"), Changes())
+    append = Judge(Operation.APPEND, Scope("append"), Changes())
     reserved = Reserved(Instant.at(1, "f" * 16), Scope(kept), (((), 0),))
     assert _meets(append, reserved) == (kept == SCOPE_TABLE)
 

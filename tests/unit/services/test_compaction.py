@@ -8,9 +8,8 @@ import pytest
 
 from plait import Table
 from plait.errors import CorruptMetadataError, RetryableConflictError
-from plait.model.decision import SCOPE_TABLE, Scope
+from plait.model.decision import SCOPE_TABLE, Reserved, Scope
 from plait.model.instant import Operation
-from plait.txn.conflict import Intent
 from plait.txn.reservation import publish_reservation
 from tests.support.compacting import content, expected, files, filled, make, rows, sound
 from tests.support.forge import forge_schema
@@ -315,8 +314,8 @@ def test_a_compaction_behind_a_reservation_makes_none() -> None:
     held = filled(table)
     writer = table.writer("upsert")
     writer.__enter__()
-    intent = Intent(Operation.UPSERT, Scope(SCOPE_TABLE), frozenset())
-    publish_reservation(table.handle, writer.instant, intent, since=table.version)
+    reserved = Reserved(writer.instant, Scope(SCOPE_TABLE))
+    publish_reservation(table.handle, reserved, since=table.version)
     service = beside(table, "wait", lambda: table.rollback(str(writer.instant)))
     assert len(service.compact(full=True).commits) == 1
     operations = [entry.operation for entry in table.history(4)]

@@ -18,14 +18,12 @@ from pyspark.sql.types import LongType, StructField, StructType
 import plait
 from plait import Table
 from plait.errors import ContractError
-from plait.model.changes import WriteStatus
-from plait.model.decision import Scope
-from plait.model.instant import Instant, Operation
+from plait.model.decision import Reserved
+from plait.model.instant import Instant
 from plait.repush import NewLayout, begin
 from plait.spark.sink import Job
 from plait.stream.transport import Hub
 from plait.testing.lock_kit import until
-from plait.txn.conflict import Intent
 from plait.txn.definition import change_table
 from plait.txn.recovery import roll_back_failed
 from plait.txn.reservation import publish_reservation
@@ -89,8 +87,8 @@ def _take_over(table: Table) -> Prepared:
 def _reservation(table: Table) -> Prepared:
     handle = table.handle
     holder = handle.new_instant(handle.cache.refresh())
-    intent = Intent.of(Operation.UPSERT, Scope(), WriteStatus().changes)
-    return lambda: publish_reservation(handle, holder, intent, since=handle.cache.known().version)
+    reserved = Reserved(holder)
+    return lambda: publish_reservation(handle, reserved, since=handle.cache.known().version)
 
 
 def _dead(table: Table) -> str:

@@ -26,7 +26,7 @@ from plait.model.decision import (
 from plait.model.instant import Action, Instant, Operation
 from plait.model.plan import TableSpec
 from plait.model.schema import Schema
-from plait.txn.conflict import Compare, Intent, decide
+from plait.txn.conflict import Compare, Judge
 from plait.txn.keys import KeyOverlap
 from plait.txn.matrix import DATA, HARMLESS, KINDS, MATRIX, REWRITES, WRITERS, Kind
 from plait.txn.refusal import conflict_error
@@ -50,8 +50,8 @@ def touched(*buckets: BucketId) -> Changes:
     return Changes(touched=pa.Table.from_pylist(rows, schema=TOUCHED))
 
 
-def intent(scope: Scope, *buckets: BucketId, operation: Operation = Operation.UPSERT) -> Intent:
-    return Intent.of(operation, scope, touched(*buckets))
+def judge(scope: Scope, *buckets: BucketId, operation: Operation = Operation.UPSERT) -> Judge:
+    return Judge(operation, scope, touched(*buckets))
 
 
 def theirs(
@@ -118,7 +118,7 @@ def test_writers_of_one_bucket_conflict_as_the_policy_says(
     ours: str, other: str, policy: str
 ) -> None:
     """INV-07, for each cell of the matrix."""
-    mine = replace(intent(scope_of(ours), A0, A1, operation=Operation(ours)), policy=policy)
+    mine = replace(judge(scope_of(ours), A0, A1, operation=Operation(ours)), policy=policy)
     others = theirs(scope_of(other), A0, operation=Operation(other))
     apart, same = EXPECTED[ours, other, policy]
     for compare, verdict in (
@@ -127,7 +127,7 @@ def test_writers_of_one_bucket_conflict_as_the_policy_says(
         (met(known=False), same),
         (None, same),
     ):
-        conflict = decide(mine, others, compare)
+        conflict = mine.conflict_with(others, compare)
         assert conflict is not None
         assert conflict.verdict.value == verdict
         assert A0 in conflict.buckets
@@ -138,12 +138,14 @@ def test_writers_of_one_bucket_conflict_as_the_policy_says(
 def test_writers_of_other_buckets_do_not_conflict(
     ours: Operation, other: Operation, policy: str
 ) -> None:
-    mine = replace(intent(BUCKETS, A0, operation=ours), policy=policy)
-    assert decide(mine, theirs(BUCKETS, A1, B0, operation=other), met(7)) is None
+    mine = replace(judge(BUCKETS, A0, operation=ours), policy=policy)
+    assert mine.conflict_with(theirs(BUCKETS, A1, B0, operation=other), met(7)) is None
 
 
 def test_a_key_that_both_wrote_is_named() -> None:
-    conflict = decide(replace(intent(BUCKETS, A0), policy="key"), theirs(BUCKETS, A0), met(7, 255))
+    conflict = replace(judge(BUCKETS, A0), policy="key").conflict_with(
+        theirs(BUCKETS, A0), met(7, 255)
+    )
     assert conflict is not None
     assert conflict.keys == ("0000000000000007", "00000000000000ff")
     assert conflict.to_dict()["verdict"] == "retry"
@@ -151,10 +153,10 @@ def test_a_key_that_both_wrote_is_named() -> None:
 
 def test_rows_that_were_computed_from_a_read_are_no_blind_writes() -> None:
     """Under ``merge`` the update of somebody else would be lost."""
-    blind = replace(intent(BUCKETS, A0), policy="merge", read_set=ReadSet(3))
+    blind = replace(judge(BUCKETS, A0), policy="merge", read_set=ReadSet(3))
     read = replace(blind, read_set=ReadSet(3, (None,)))
     for mine, verdict in ((blind, Verdict.REBASE), (read, Verdict.RETRY)):
-        conflict = decide(mine, theirs(BUCKETS, A0), met(7))
+        conflict = mine.conflict_with(theirs(BUCKETS, A0), met(7))
         assert conflict is not None
         assert conflict.verdict is verdict
 
@@ -163,15 +165,15 @@ def test_a_serializable_commit_conflicts_where_it_read() -> None:
     """INV-07, on read sets: partition b was read, and only a written."""
     spec = partitioned()
     where = to_json(parse_where("place = 'b'", spec.schema.arrow))
-    mine = replace(intent(BUCKETS, A0), policy="key", spec=spec, read_set=ReadSet(3, (where,)))
+    mine = replace(judge(BUCKETS, A0), policy="key", spec=spec, read_set=ReadSet(3, (where,)))
     strict = replace(mine, serializable=True)
     for other, expected in ((B0, True), (A1, False)):
-        assert decide(mine, theirs(BUCKETS, other), met()) is None
-        conflict = decide(strict, theirs(BUCKETS, other), met())
+        assert mine.conflict_with(theirs(BUCKETS, other), met()) is None
+        conflict = strict.conflict_with(theirs(BUCKETS, other), met())
         assert (conflict is not None) is expected
         assert conflict is None or conflict.whole
-    assert decide(strict, theirs(TABLE, operation=Operation.OVERWRITE), met()) is not None
-    assert decide(strict, theirs(BUCKETS, B0, operation=Operation.COMPACT), met()) is None
+    assert strict.conflict_with(theirs(TABLE, operation=Operation.OVERWRITE), met()) is not None
+    assert strict.conflict_with(theirs(BUCKETS, B0, operation=Operation.COMPACT), met()) is None
 
 
 @pytest.mark.parametrize(
@@ -186,18 +188,24 @@ def test_an_expiry_is_met_by_places_and_redone_only_by_who_copied_rows(
     removed = pa.table({"path": ["a"] if removes else []}, schema=PATHS)
     changes = replace(touched(A0), removed=removed)
     read = ReadSet(3, (None,))
-    mine = Intent.of(
-        Operation.UPDATE, BUCKETS, changes, spec, policy=policy, serializable=True, read_set=read
+    mine = Judge(
+        Operation.UPDATE,
+        BUCKETS,
+        changes,
+        spec=spec,
+        policy=policy,
+        serializable=True,
+        read_set=read,
     )
-    conflict = decide(mine, theirs(BUCKETS, A0, operation=Operation.EXPIRE), met())
+    conflict = mine.conflict_with(theirs(BUCKETS, A0, operation=Operation.EXPIRE), met())
     assert conflict is not None
     copied = table_type == "cow" and removes
     assert conflict.verdict is (Verdict.REBASE if copied else Verdict.CARRY)
     assert conflict.verdict in HARMLESS
-    assert decide(mine, theirs(BUCKETS, B0, operation=Operation.EXPIRE), met()) is None
-    service = Intent.of(Operation.EXPIRE, BUCKETS, changes, spec)
+    assert mine.conflict_with(theirs(BUCKETS, B0, operation=Operation.EXPIRE), met()) is None
+    service = Judge(Operation.EXPIRE, BUCKETS, changes, spec=spec)
     for operation in Operation:
-        drafted = decide(service, theirs(BUCKETS, B0, operation=operation), met())
+        drafted = service.conflict_with(theirs(BUCKETS, B0, operation=operation), met())
         assert drafted is not None
         assert drafted.verdict is Verdict.CARRY
 
@@ -206,9 +214,9 @@ def test_a_serializable_predicate_is_asked_again_where_others_brought_rows() -> 
     """INV-07: a delete by predicate must not miss rows that came meanwhile."""
     spec = partitioned()
     where = to_json(parse_where("place = 'b'", spec.schema.arrow))
-    mine = replace(intent(Scope(SCOPE_BUCKETS, predicate=where)), policy="key", spec=spec)
-    assert decide(mine, theirs(BUCKETS, B0), met()) is None
-    conflict = decide(replace(mine, serializable=True), theirs(BUCKETS, A0, B0), met())
+    mine = replace(judge(Scope(SCOPE_BUCKETS, predicate=where)), policy="key", spec=spec)
+    assert mine.conflict_with(theirs(BUCKETS, B0), met()) is None
+    conflict = replace(mine, serializable=True).conflict_with(theirs(BUCKETS, A0, B0), met())
     assert conflict is not None
     assert (conflict.verdict, conflict.buckets) == (Verdict.REBASE, {B0})
 
@@ -231,7 +239,7 @@ def partitioned() -> TableSpec:
     ],
 )
 def test_a_writer_never_fails_because_of_a_service(operation: Operation) -> None:
-    assert decide(intent(TABLE, A0), theirs(TABLE, A0, operation=operation)) is None
+    assert judge(TABLE, A0).conflict_with(theirs(TABLE, A0, operation=operation)) is None
 
 
 @pytest.mark.parametrize(
@@ -246,7 +254,7 @@ def test_what_changes_the_meaning_of_writes_meets_all_of_them(
     operation: Operation, verdict: Verdict, scope: Scope
 ) -> None:
     """INV-07: no bucket can be done again for it; the operation must run again as a whole."""
-    conflict = decide(intent(scope, A0), theirs(BUCKETS, operation=operation))
+    conflict = judge(scope, A0).conflict_with(theirs(BUCKETS, operation=operation))
     assert conflict is not None
     assert conflict.verdict is verdict
     assert conflict.whole
@@ -256,11 +264,11 @@ def test_what_changes_the_meaning_of_writes_meets_all_of_them(
 def test_a_write_is_staged_again_after_a_change_of_the_columns(scope: Scope) -> None:
     """INV-07: but rows that were computed from a read are not."""
     change = theirs(BUCKETS, operation=Operation.SCHEMA)
-    conflict = decide(intent(scope, A0), change)
+    conflict = judge(scope, A0).conflict_with(change)
     assert conflict is not None
     assert conflict.verdict is Verdict.RESTAGE
-    computed = replace(intent(scope, A0), read_set=ReadSet(1, (None,)))
-    conflict = decide(computed, change)
+    computed = replace(judge(scope, A0), read_set=ReadSet(1, (None,)))
+    conflict = computed.conflict_with(change)
     assert conflict is not None
     assert (conflict.verdict, conflict.whole) == (Verdict.RETRY, True)
 
@@ -298,28 +306,28 @@ def test_scopes_meet_where_both_reach(ours: str, other: str) -> None:
     """INV-07; two overwrites of one place conflict, even of an empty one."""
     scope, buckets = SCOPES[ours]
     their_scope, their_buckets = SCOPES[other]
-    conflict = decide(intent(scope, *buckets), theirs(their_scope, *their_buckets))
+    conflict = judge(scope, *buckets).conflict_with(theirs(their_scope, *their_buckets))
     assert (conflict is not None) == ((ours, other) in MEET)
 
 
 def test_an_append_without_keys_never_conflicts_with_data() -> None:
     for other in OURS:
         for scope, buckets in SCOPES.values():
-            conflict = decide(intent(APPEND, A0), theirs(scope, *buckets, operation=other))
+            conflict = judge(APPEND, A0).conflict_with(theirs(scope, *buckets, operation=other))
             assert conflict is None
 
 
 @pytest.mark.parametrize("scope", [TABLE, places("a"), places("a", "b")])
 def test_an_overwrite_does_again_what_others_brought_into_its_place(scope: Scope) -> None:
     """INV-07: also buckets that it had not touched, because they were empty."""
-    conflict = decide(intent(scope, A0), theirs(BUCKETS, A1))
+    conflict = judge(scope, A0).conflict_with(theirs(BUCKETS, A1))
     assert conflict is not None
     assert A1 in conflict.buckets
 
 
 def test_an_overwrite_of_a_partition_leaves_others_alone() -> None:
     """INV-07."""
-    conflict = decide(intent(places("a"), A0), theirs(BUCKETS, A1, B0))
+    conflict = judge(places("a"), A0).conflict_with(theirs(BUCKETS, A1, B0))
     assert conflict is not None
     assert B0 not in conflict.buckets
 
@@ -327,17 +335,18 @@ def test_an_overwrite_of_a_partition_leaves_others_alone() -> None:
 def test_a_writer_of_buckets_does_only_its_own_again() -> None:
     """INV-07."""
     for scope in (TABLE, places("a"), BUCKETS):
-        conflict = decide(intent(BUCKETS, A0, B0), theirs(scope, A0, A1))
+        conflict = judge(BUCKETS, A0, B0).conflict_with(theirs(scope, A0, A1))
         assert conflict is not None
         assert conflict.buckets <= {A0, B0}
         assert A0 in conflict.buckets
 
 
 def test_the_error_names_the_winner_and_the_place() -> None:
+    mine = judge(BUCKETS, A0, A1)
     found = [
         conflict
         for version, bucket in ((7, A0), (9, A1))
-        if (conflict := decide(intent(BUCKETS, A0, A1), theirs(BUCKETS, bucket, version=version)))
+        if (conflict := mine.conflict_with(theirs(BUCKETS, bucket, version=version)))
     ]
     ours = Instant.at(1, "a" * 16)
     error = conflict_error(ours, found)
@@ -349,7 +358,7 @@ def test_the_error_names_the_winner_and_the_place() -> None:
 
 
 def test_a_meeting_that_cannot_be_retried_says_so() -> None:
-    conflict = decide(intent(BUCKETS, A0), theirs(TABLE, operation=Operation.RESTORE))
+    conflict = judge(BUCKETS, A0).conflict_with(theirs(TABLE, operation=Operation.RESTORE))
     assert conflict is not None
     error = conflict_error(Instant.at(1, "a" * 16), [conflict])
     assert isinstance(error, IncompatibleConflictError)

@@ -87,8 +87,9 @@ def begin_reserved(store: Store, clock: SimClock) -> Instant:
     work = Work.begin(client(store, clock), mark="first")
     handle = client(store, clock)
     base = handle.cache.refresh()
-    intent = work.txn.checker.intent(work.status, work.scope, base.table, work.txn.read_set)
-    publish_reservation(handle, work.txn.instant, intent, since=base.version)
+    changes, reads = work.status.changes, work.txn.read_set
+    judge = work.txn.checker.judge(changes, work.scope, base.table, reads)
+    publish_reservation(handle, judge.place_of(work.txn.instant), since=base.version)
     return work.txn.instant
 
 

@@ -428,11 +428,11 @@ def reserve(handle: TableHandle, work: Work) -> None:
     """Reserve as the loop of a commit does."""
     from plait.txn.reservation import publish_reservation
 
-    intent = work.txn.checker.intent(
-        work.status, work.scope, handle.cache.known().table, work.txn.read_set
+    judge = work.txn.checker.judge(
+        work.status.changes, work.scope, handle.cache.known().table, work.txn.read_set
     )
-    assert intent.operation is Operation.UPSERT
-    publish_reservation(handle, work.txn.instant, intent, since=work.txn.base.version)
+    assert judge.operation is Operation.UPSERT
+    publish_reservation(handle, judge.place_of(work.txn.instant), since=work.txn.base.version)
 
 
 def reserved(store: MemoryStore, clock: SimClock, count: int) -> list[Work]:

@@ -31,7 +31,7 @@ from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.log import Timeline
-from plait.txn.conflict import Compare, Intent, WasRead, decide
+from plait.txn.conflict import Compare, Judge, WasRead
 from plait.txn.conflict_checker import compared, was_read
 from plait.txn.keys import APART, UNKNOWN, KeyOverlap, Keys
 from plait.txn.matrix import DATA, HARMLESS, REWRITES, SERVICES
@@ -69,18 +69,23 @@ class Windows:
         table = None if state is None else state.table
         spec = None if table is None else table.spec
         try:
-            ours = replace(
-                Intent.of(decision.operation, decision.scope, decision.changes, spec),
-                serializable=table is not None and table.isolation == "serializable",
+            judge = Judge(
+                decision.operation,
+                decision.scope,
+                decision.changes,
                 read_set=decision.read_set,
+                spec=spec,
+                serializable=table is not None and table.isolation == "serializable",
             )
             for theirs in self._window(decision.base, decision.version):
                 compare: Compare | None = None
                 read: WasRead = _any
                 if state is not None:
-                    compare = self._compare(ours, decision.changes, theirs, state.table, path)
-                    read = self._read(ours, theirs, state, path)
-                conflict = None if _idle(theirs, table) else decide(ours, theirs, compare, read)
+                    compare = self._compare(judge, theirs, state.table, path)
+                    read = self._read(judge, theirs, state, path)
+                conflict = None
+                if not _idle(theirs, table):
+                    conflict = judge.conflict_with(theirs, compare, read)
                 if conflict is not None:
                     message = (
                         f"a {theirs.operation} in version {theirs.version} conflicts with it, and "
@@ -106,22 +111,26 @@ class Windows:
             self.findings.note(path, error.message)
             if not read_set.explicit:
                 return  # what a blind write may pass over is for that policy to say
-        intent = Intent.of(decision.operation, decision.scope, decision.changes, table.spec)
-        ours = replace(
-            intent,
+        judge = Judge(
+            decision.operation,
+            decision.scope,
+            decision.changes,
+            read_set=read_set,
+            spec=table.spec,
             policy=table.policy,
             rule=rule,
             serializable=table.isolation == "serializable",
-            read_set=read_set,
             earlier=True,
         )
         keys = Keys(self.store, table.spec, table.schemas)
         limit = max(0, decision.base - read_set.version)
         try:
             for theirs in Timeline(self.store).load_after(read_set.version, limit=limit):
-                compare = functools.partial(_proven, keys, ours, decision.changes, theirs)
-                read = self._read(ours, theirs, state, path)
-                conflict = None if _idle(theirs, table) else decide(ours, theirs, compare, read)
+                compare = functools.partial(_proven, keys, judge, theirs)
+                read = self._read(judge, theirs, state, path)
+                conflict = None
+                if not _idle(theirs, table):
+                    conflict = judge.conflict_with(theirs, compare, read)
                 if conflict is not None and conflict.verdict not in HARMLESS:
                     message = f"it lost the update of version {theirs.version}: {conflict.reason}"
                     self.findings.problem("INV-07", path, message)
@@ -131,9 +140,7 @@ class Windows:
         except (FormatError, StorageError) as error:
             self.findings.note(path, f"its keys can no longer be compared: {error.message}")
 
-    def _compare(
-        self, intent: Intent, ours: Changes, theirs: Decision, table: TableDef, path: str
-    ) -> Compare:
+    def _compare(self, judge: Judge, theirs: Decision, table: TableDef, path: str) -> Compare:
         """Return how to compare keys; what is held of a decision does not name its files."""
 
         def compare(bucket: BucketId) -> KeyOverlap:
@@ -142,21 +149,21 @@ class Windows:
                 whole = Timeline(self.store).find(theirs.version)
                 if whole is None:
                     return UNKNOWN
-                return compared(keys, intent, ours, whole, bucket)
+                return compared(keys, judge, whole, bucket)
             except (FormatError, StorageError) as error:
                 self.findings.note(path, f"its keys can no longer be compared: {error.message}")
                 return APART
 
         return compare
 
-    def _read(self, intent: Intent, theirs: Decision, state: TableState, path: str) -> WasRead:
+    def _read(self, judge: Judge, theirs: Decision, state: TableState, path: str) -> WasRead:
         """Return what tells whether others changed a row that was read."""
 
         def read(bucket: BucketId) -> bool:
             keys = Keys(self.store, state.table.spec, state.table.schemas)
             try:
                 whole = Timeline(self.store).find(theirs.version)
-                return whole is None or was_read(keys, intent, whole, bucket, state)
+                return whole is None or was_read(keys, judge, whole, bucket, state)
             except (FormatError, InstantExpiredError, StorageError) as error:
                 self.findings.note(path, f"its reads can no longer be compared: {error.message}")
                 return False
@@ -191,14 +198,12 @@ def _any(_bucket: BucketId) -> bool:
     return True
 
 
-def _proven(
-    keys: Keys, ours: Intent, changes: Changes, theirs: Decision, bucket: BucketId
-) -> KeyOverlap:
+def _proven(keys: Keys, judge: Judge, theirs: Decision, bucket: BucketId) -> KeyOverlap:
     """Compare keys; what may have been any key of another partition proves nothing.
 
     A writer refuses that, but only as far as it looked back.
     """
-    met = compared(keys, ours, changes, theirs, bucket)
+    met = compared(keys, judge, theirs, bucket)
     return APART if met.elsewhere and not met.known else met
 
 
