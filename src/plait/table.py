@@ -222,10 +222,11 @@ class Table(Writes, Queries, Repushing, Services):
             ReplicationError: a replica failed, and nothing was committed.
             InstantExpiredError: ``read_from`` was cleaned in the meantime; read again.
         """
+        read_set = read_set_of(self._handle, read_from)
         request = write_request(
             operation,
             self._handle.cache.known().table.spec,
-            read_set=read_set_of(self._handle, read_from),
+            read_set=read_set,
             commit_id=commit_id,
             on_conflict=on_conflict,
             on_duplicate=on_duplicate,

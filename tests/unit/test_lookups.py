@@ -21,7 +21,6 @@ from plait.txn.conflict import Judge
 from plait.txn.keys import KeyOverlap, Keys
 from plait.write import parts
 from plait.write.request import (
-    WriteOptions,
     merge_request,
     plan_of,
     read_set_of,
@@ -98,8 +97,13 @@ class Case:
         spec, read = table.handle.cache.known().table.spec, read_set_of(table.handle, read_from)
         if self.clauses is not None:
             return merge_request(self.clauses, None, spec, read_set=read, commit_id=decided())
-        asked = WriteOptions(on_duplicate=self.on_duplicate, read_set=read, commit_id=decided())
-        return write_request(self.operation, spec, **asked)
+        return write_request(
+            self.operation,
+            spec,
+            on_duplicate=self.on_duplicate,
+            read_set=read,
+            commit_id=decided(),
+        )
 
     def run(self, tx: Transaction) -> None:
         if self.clauses is not None:

@@ -29,7 +29,11 @@ def require_commit_id(commit_id: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WriteRequest:
-    """A write request of a caller, checked against the table."""
+    """What a caller asks to be written, from the call to the decision.
+
+    ``write/request.py`` makes it of the arguments of a write, and checks them against the table. A
+    service that stages files makes one of its operation alone.
+    """
 
     operation: Operation
     commit_id: str | None = None
@@ -75,7 +79,11 @@ class WriteRequest:
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """What an engine needs to stage a request, in this process or on executors."""
+    """What an engine needs to stage a request, in this process or on executors.
+
+    ``plan_of`` (``write/request.py``) makes it for an instant, and a participant of a stream for
+    its turn.
+    """
 
     request: WriteRequest
     store: StoreSpec

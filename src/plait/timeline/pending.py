@@ -25,7 +25,11 @@ _TIME_MS_MAX = 253_402_300_799_999  # the end of the year 9999
 
 @dataclass(frozen=True, slots=True)
 class PendingInstant:
-    """An instant that has records but maybe no decision yet."""
+    """An instant that has records but maybe no decision yet.
+
+    Whoever begins one makes it to write its first record. ``load_pending`` makes it of the records
+    that it finds, for recovery, ``clean`` and those who look at the timeline.
+    """
 
     instant: Instant
     state: State

@@ -95,9 +95,9 @@ class Conflict:
 class Judge:
     """Judges what others decided by what one commit is about to decide.
 
-    It takes the parts of that decision that conflicts depend on, since the decision is drafted only
-    after it was judged, and what the table asks for. ``ConflictChecker`` makes one for each look at
-    the timeline, and ``verify`` one for each decision that it judges again.
+    It is made of the parts of that decision that conflicts depend on, because the whole decision is
+    drafted after it was judged; and of what the table asks for. ``ConflictChecker`` makes one for
+    each look at the timeline, and ``verify`` one for each decision that it judges again.
     """
 
     operation: Operation

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -56,30 +55,33 @@ def partitions_of(rows: pa.Table, spec: TableSpec) -> tuple[Partition, ...]:
 OPERATIONS = ("append", "insert", "upsert", "overwrite", "delete")
 
 
-class WriteOptions(TypedDict, total=False):
-    """The arguments of ``Table.writer`` beside the operation."""
+def write_request(  # noqa: PLR0913 - each by name, as every write
+    operation: str,
+    spec: TableSpec,
+    *,
+    commit_id: str | None = None,
+    on_conflict: str = "raise",
+    on_duplicate: str = "raise",
+    where: Where = None,
+    partitions: str | None = None,
+    missing_columns: str = "raise",
+    read_set: ReadSet | None = None,
+    token: Token | None = None,
+    evolve: str = "none",
+) -> WriteRequest:
+    """Check the arguments of ``Table.writer`` against the table.
 
-    commit_id: str | None
-    on_conflict: str
-    on_duplicate: str
-    where: Where
-    partitions: str | None
-    missing_columns: str
-    read_set: ReadSet | None
-    token: Token | None
-    evolve: str
-
-
-def write_request(operation: str, spec: TableSpec, **asked: Unpack[WriteOptions]) -> WriteRequest:
-    """Check the arguments against the table; raise OptionError for an invalid combination."""
-    where, partitions = asked.get("where"), asked.get("partitions")
+    Raises:
+        OptionError: one of them is unknown, or they do not go together.
+        PredicateError: ``where`` is not understood.
+    """
     one_of("operation", operation, OPERATIONS)
-    if partitions not in (None, "dynamic"):
-        message = f"partitions={partitions!r} is unknown"
-        raise OptionError(message, hint="use dynamic", key="partitions", value=partitions)
     wanted = Operation(operation)
     if wanted is Operation.APPEND and spec.keyed:
         wanted = Operation.INSERT
+    if partitions not in (None, "dynamic"):
+        message = f"partitions={partitions!r} is unknown"
+        raise OptionError(message, hint="use dynamic", key="partitions", value=partitions)
     takes_where = wanted in (Operation.OVERWRITE, Operation.DELETE)
     if (where is not None or partitions) and not takes_where:
         message = f"{operation} does not take where or partitions"
@@ -87,35 +89,39 @@ def write_request(operation: str, spec: TableSpec, **asked: Unpack[WriteOptions]
     if where is not None and partitions:
         message = "where and partitions cannot be combined"
         raise OptionError(message, hint="pass one of them", key="partitions", value=partitions)
-    missing = asked.get("missing_columns", "raise")
-    one_of("missing_columns", missing, ("raise", "keep"))
-    if missing == "keep" and wanted is not Operation.UPSERT:
+    one_of("missing_columns", missing_columns, ("raise", "keep"))
+    if missing_columns == "keep" and wanted is not Operation.UPSERT:
         message = f"missing_columns='keep' works with upsert, not with {operation}"
         hint = "an insert sets missing columns to null"
-        raise OptionError(message, hint=hint, key="missing_columns", value=missing)
-    evolve = asked.get("evolve", "none")
+        raise OptionError(message, hint=hint, key="missing_columns", value=missing_columns)
     one_of("evolve", evolve, ("none", "add"))
     if evolve == "add" and wanted is Operation.DELETE:
         message = "evolve='add' does not go with delete, which brings keys alone"
         raise OptionError(message, hint="omit it", key="evolve", value=evolve)
     request = WriteRequest(
         wanted,
-        asked.get("commit_id"),
-        asked.get("on_conflict", "raise"),
-        asked.get("on_duplicate", "raise"),
+        commit_id,
+        on_conflict,
+        on_duplicate,
         "predicate" if where is not None else "partitions" if partitions else "table",
         None if where is None else to_json(parse_where(where, spec.schema.arrow)),
         columns=None if where is None else spec.schema,
-        read_set=asked.get("read_set"),
-        token=asked.get("token"),
-        clauses=partial(spec) if missing == "keep" else None,
+        read_set=read_set,
+        token=token,
+        clauses=partial(spec) if missing_columns == "keep" else None,
         evolves=evolve == "add",
     )
     return _checked(request, spec)
 
 
 def update_request(
-    values: Mapping[str, object], spec: TableSpec, **asked: Unpack[WriteOptions]
+    values: Mapping[str, object],
+    spec: TableSpec,
+    *,
+    where: Where = None,
+    commit_id: str | None = None,
+    on_conflict: str = "raise",
+    read_set: ReadSet | None = None,
 ) -> WriteRequest:
     """Check an update against the table; raise before anything is written.
 
@@ -127,16 +133,29 @@ def update_request(
     if not values:
         message = "an update needs values"
         raise OptionError(message, hint="update({column: value})", key="values", value="{}")
-    predicate = to_json(parse_where(asked.get("where"), spec.schema.arrow))
+    predicate = to_json(parse_where(where, spec.schema.arrow))
     clauses = parsed(Clauses(by_source=(Update(values),), merges=False))
-    return _by_clauses(Operation.UPDATE, clauses, spec, predicate, asked)
+    Merging.bind(clauses, spec, None)
+    request = WriteRequest(
+        Operation.UPDATE,
+        commit_id,
+        on_conflict,
+        predicate=predicate,
+        read_set=read_set,
+        clauses=clauses,
+        columns=spec.schema,
+    )
+    return _checked(request, spec)
 
 
 def merge_request(
     clauses: Clauses,
     on: str | Sequence[str] | None,
     spec: TableSpec,
-    **asked: Unpack[WriteOptions],
+    *,
+    commit_id: str | None = None,
+    on_conflict: str = "raise",
+    read_set: ReadSet | None = None,
 ) -> WriteRequest:
     """Check a merge against the table, as far as possible without its source.
 
@@ -162,23 +181,13 @@ def merge_request(
         names = ", ".join(spec.key)
         hint = f"omit on, or pass [{names}]; put further conditions in when="
         raise OptionError(message, hint=hint, key="on", value=str(on))
-    return _by_clauses(Operation.MERGE, parsed(clauses), spec, None, asked)
-
-
-def _by_clauses(
-    operation: Operation,
-    clauses: Clauses,
-    spec: TableSpec,
-    predicate: Mapping[str, object] | None,
-    asked: WriteOptions,
-) -> WriteRequest:
+    clauses = parsed(clauses)
     Merging.bind(clauses, spec, None)
     request = WriteRequest(
-        operation,
-        asked.get("commit_id"),
-        asked.get("on_conflict", "raise"),
-        predicate=predicate,
-        read_set=asked.get("read_set"),
+        Operation.MERGE,
+        commit_id,
+        on_conflict,
+        read_set=read_set,
         clauses=clauses,
         columns=spec.schema,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -16,11 +16,11 @@ from plait.definition.evolving import bringing, with_columns_of
 from plait.definition.table_def import TableDef
 from plait.model.clauses import Clauses, Insert, Matched
 from plait.model.decision import CommitResult
+from plait.model.plan import TableSpec
 from plait.model.request import WriteRequest
 from plait.read.scan import Pinned, Scan
 from plait.txn.table_handle import TableHandle
 from plait.write.request import (
-    WriteOptions,
     merge_request,
     partitions_of,
     read_set_of,
@@ -71,8 +71,10 @@ class Writes:
         """Return the writer for a request; without input rows it works in ``session``."""
         return Writer(self._handle, request, session=session)
 
-    def _request(self, operation: str, **asked: Unpack[WriteOptions]) -> WriteRequest:
-        return write_request(operation, self._handle.cache.known().table.spec, **asked)
+    @property
+    def _spec(self) -> TableSpec:
+        """The table's spec, as far as this client knows."""
+        return self._handle.cache.known().table.spec
 
     def _write(self, request: WriteRequest, data: object) -> CommitResult:
         table = self._handle.cache.known().table
@@ -96,7 +98,9 @@ class Writes:
     ) -> CommitResult:
         """Add rows; see ``writer``."""
         read_set = read_set_of(self._handle, read_from)
-        request = self._request("append", commit_id=commit_id, read_set=read_set, evolve=evolve)
+        request = write_request(
+            "append", self._spec, commit_id=commit_id, read_set=read_set, evolve=evolve
+        )
         return self._write(request, data)
 
     def insert(
@@ -110,12 +114,14 @@ class Writes:
         evolve: str = "none",
     ) -> CommitResult:
         """Add rows whose keys are not in the table yet; see ``writer``."""
-        request = self._request(
+        read_set = read_set_of(self._handle, read_from)
+        request = write_request(
             "insert",
+            self._spec,
             commit_id=commit_id,
             on_conflict=on_conflict,
             on_duplicate=on_duplicate,
-            read_set=read_set_of(self._handle, read_from),
+            read_set=read_set,
             evolve=evolve,
         )
         return self._write(request, data)
@@ -143,12 +149,14 @@ class Writes:
         >>> t.upsert(pa.table({"id": [1]}), missing_columns="keep").version  # n stays
         3
         """
-        request = self._request(
+        read_set = read_set_of(self._handle, read_from)
+        request = write_request(
             "upsert",
+            self._spec,
             missing_columns=missing_columns,
             commit_id=commit_id,
             on_conflict=on_conflict,
-            read_set=read_set_of(self._handle, read_from),
+            read_set=read_set,
             evolve=evolve,
         )
         return self._write(request, data)
@@ -165,13 +173,15 @@ class Writes:
         evolve: str = "none",
     ) -> CommitResult:
         """Replace the table, the rows that match ``where``, or the partitions of the input rows."""
-        request = self._request(
+        read_set = read_set_of(self._handle, read_from)
+        request = write_request(
             "overwrite",
+            self._spec,
             commit_id=commit_id,
             on_conflict=on_conflict,
             where=where,
             partitions=partitions,
-            read_set=read_set_of(self._handle, read_from),
+            read_set=read_set,
             evolve=evolve,
         )
         return self._write(request, data)
@@ -191,12 +201,14 @@ class Writes:
         With ``spark``, the executors of that session do the work; by default this process does.
         """
         require_one(where, keys)
-        request = self._request(
+        read_set = read_set_of(self._handle, read_from)
+        request = write_request(
             "delete",
+            self._spec,
             commit_id=commit_id,
             on_conflict=on_conflict,
             where=where,
-            read_set=read_set_of(self._handle, read_from),
+            read_set=read_set,
         )
         return self._change(request, spark) if keys is None else self._write(request, keys)
 
@@ -241,10 +253,9 @@ class Writes:
         >>> sorted(t.scan().to_arrow()["n"].to_pylist())
         [1, 2]
         """
-        spec = self._handle.cache.known().table.spec
         request = update_request(
             values,
-            spec,
+            self._spec,
             where=where,
             commit_id=commit_id,
             on_conflict=on_conflict,
@@ -300,7 +311,7 @@ class Writes:
         request = merge_request(
             clauses,
             on,
-            self._handle.cache.known().table.spec,
+            self._spec,
             commit_id=commit_id,
             on_conflict=on_conflict,
             read_set=read_set_of(self._handle, read_from),

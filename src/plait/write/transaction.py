@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Self
 
 from plait.arrow.engine import ArrowEngine
 from plait.engine import engine_for
@@ -14,6 +14,7 @@ from plait.expr import Where
 from plait.model.clauses import Clauses, Insert, Matched
 from plait.model.decision import CommitResult
 from plait.model.instant import Operation
+from plait.model.plan import TableSpec
 from plait.model.request import WriteRequest
 from plait.read.scan import Scan
 from plait.txn.read_pin import ReadPin, release_with
@@ -23,7 +24,6 @@ from plait.txn.transaction import OptimisticTransaction
 from plait.write.parts import WriteParts
 from plait.write.replication import replication_of
 from plait.write.request import (
-    WriteOptions,
     merge_request,
     require_one,
     update_request,
@@ -128,31 +128,45 @@ class Transaction:
 
     def append(self, data: object) -> None:
         """Add rows; see ``Table.append``."""
-        self._run(self._request("append"), data)
+        request = write_request("append", self._spec, on_conflict=self._on_conflict)
+        self._run(request, data)
 
     def insert(self, data: object, *, on_duplicate: str = "raise") -> None:
         """Add rows whose keys are not in the table yet; see ``Table.insert``."""
-        self._run(self._request("insert", on_duplicate=on_duplicate), data)
+        request = write_request(
+            "insert", self._spec, on_duplicate=on_duplicate, on_conflict=self._on_conflict
+        )
+        self._run(request, data)
 
     def upsert(self, data: object, *, missing_columns: str = "raise") -> None:
         """Add rows and replace existing rows with the same key; see ``Table.upsert``."""
-        self._run(self._request("upsert", missing_columns=missing_columns), data)
+        request = write_request(
+            "upsert", self._spec, missing_columns=missing_columns, on_conflict=self._on_conflict
+        )
+        self._run(request, data)
 
     def overwrite(
         self, data: object, *, where: Where = None, partitions: str | None = None
     ) -> None:
         """Replace the table, the matching rows, or partitions; see ``Table.overwrite``."""
-        self._run(self._request("overwrite", where=where, partitions=partitions), data)
+        request = write_request(
+            "overwrite",
+            self._spec,
+            where=where,
+            partitions=partitions,
+            on_conflict=self._on_conflict,
+        )
+        self._run(request, data)
 
     def delete(self, *, where: Where = None, keys: object = None) -> None:
         """Delete rows by predicate or by key; see ``Table.delete``."""
         require_one(where, keys)
-        self._run(self._request("delete", where=where), keys)
+        request = write_request("delete", self._spec, where=where, on_conflict=self._on_conflict)
+        self._run(request, keys)
 
     def update(self, values: Mapping[str, object], *, where: Where = None) -> None:
         """Set columns to new values in the matching rows; see ``Table.update``."""
-        spec = self._require_open().txn.base.table.spec
-        request = update_request(values, spec, where=where, on_conflict=self._on_conflict)
+        request = update_request(values, self._spec, where=where, on_conflict=self._on_conflict)
         self._run(request, None)
 
     def merge(
@@ -165,16 +179,16 @@ class Transaction:
         not_matched_by_source: Matched | Sequence[Matched] = (),
     ) -> None:
         """Match rows with the table by record key; see ``Table.merge``."""
-        spec = self._require_open().txn.base.table.spec
-        clauses = Clauses.of(matched, not_matched, not_matched_by_source)
-        self._run(merge_request(clauses, on, spec, on_conflict=self._on_conflict), source)
+        spec, clauses = self._spec, Clauses.of(matched, not_matched, not_matched_by_source)
+        request = merge_request(clauses, on, spec, on_conflict=self._on_conflict)
+        self._run(request, source)
 
     # --- inside ----------------------------------------------------------------------------
 
-    def _request(self, operation: str, **asked: Unpack[WriteOptions]) -> WriteRequest:
-        spec = self._require_open().txn.base.table.spec
-        asked["on_conflict"] = self._on_conflict
-        return write_request(operation, spec, **asked)
+    @property
+    def _spec(self) -> TableSpec:
+        """The spec of the base; raise TransactionClosedError outside the block."""
+        return self._require_open().txn.base.table.spec
 
     def _run(self, request: WriteRequest, data: object) -> None:
         parts = self._require_open()

@@ -1,7 +1,7 @@
 """An engine of nothing but the methods that every engine has writes; what it lacks is refused."""
 
 from collections.abc import Callable, Iterable
-from typing import ClassVar, Unpack
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -16,7 +16,7 @@ from plait.model.changes import Digest, WriteStatus
 from plait.model.plan import Snapshot
 from plait.model.request import WritePlan
 from plait.replicate import Replicas, TableSink
-from plait.write.request import WriteOptions, write_request
+from plait.write.request import write_request
 from plait.write.writer import Writer
 
 ROWS = pa.table({"id": [1, 2], "v": [1, 2]})
@@ -64,7 +64,7 @@ def t(request) -> Table:
     return Table.create(f"memory://{request.node.name}", "id bigint, v bigint", record_key="id")
 
 
-def writer(t: Table, operation: str, **asked: Unpack[WriteOptions]) -> Writer:
+def writer(t: Table, operation: str, **asked: Any) -> Writer:
     spec = t.handle.cache.known().table.spec
     return Writer(t.handle, write_request(operation, spec, **asked), default=PlainEngine())
 
