@@ -6,14 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from plait.definition.create import Definition
+from plait.definition.create import define_table
 from plait.definition.ttl import Ttl
 from plait.errors import TableExistsError
+from plait.locks import default_lock
 from plait.model.consent import Consent
-from plait.model.contract import Contract
 from plait.model.decision import CommitResult
-from plait.model.schema import names_of
-from plait.model.texts import texts_by_name
 from plait.queries.opening import create_handle, open_expected, reopen
 from plait.queries.table_queries import Queries
 from plait.read.scan import Pinned, Scan
@@ -21,6 +19,7 @@ from plait.repush.table_repush import Repushing
 from plait.services.definition.contract import change_contract
 from plait.services.maintenance.upkeep import keep_in_shape
 from plait.services.table_services import Services
+from plait.storage import open_store
 from plait.stream.stream import Stream
 from plait.txn.table_handle import TableHandle
 from plait.write.replication import Replication
@@ -124,30 +123,34 @@ class Table(Writes, Queries, Repushing, Services):
             SchemaError: a type that Spark and Parquet do not both support.
             TableExistsError: the table exists.
         """
-        definition = Definition(
-            names_of(record_key, "record_key"),
-            names_of(partition_by, "partition_by"),
-            ordering,
-            table_type,
-            buckets,
-            policy,
-            isolation,
-            unique,
-            Contract(concurrency, lock or "", failed_writes),
-            dict(properties or {}),
-            Ttl.of(ttl),
-            names_of(bucket_by, "bucket_by"),
-            parse_replicas([replicas] if isinstance(replicas, str) else replicas),
-            texts_by_name(checks, "checks"),
-            texts_by_name(generated, "generated"),
-        )
         consent = Consent.of(allow)
+        store = open_store(uri, storage_options, create=True)
+        table = define_table(
+            schema,
+            record_key=record_key,
+            partition_by=partition_by,
+            ordering=ordering,
+            table_type=table_type,
+            buckets=buckets,
+            bucket_by=bucket_by,
+            lock=lock or default_lock(store),
+            policy=policy,
+            isolation=isolation,
+            unique=unique,
+            failed_writes=failed_writes,
+            concurrency=concurrency,
+            properties=properties,
+            ttl=ttl,
+            replicas=parse_replicas([replicas] if isinstance(replicas, str) else replicas),
+            checks=checks,
+            generated=generated,
+        )
         try:
-            return cls(create_handle(uri, schema, definition, storage_options, consent))
+            return cls(create_handle(store, table, consent))
         except TableExistsError:
             if not if_not_exists:
                 raise
-        told = consent.also(*definition.replicas.values(), *([lock] if lock else []))
+        told = consent.also(*table.replicas.values(), *([lock] if lock else []))
         return cls(open_expected(uri, storage_options, consent=told))
 
     @classmethod

@@ -25,6 +25,8 @@ MANY_PARAMETERS: dict[str, str] = {
     "src/plait/write/table_writes.py:Writes.merge": "each list of clauses by name, as every write",
     "src/plait/write/table_writes.py:Writes.overwrite": "what a write is told by name, in one call",
     "src/plait/write/request.py:write_request": "what a write is told by name, in one call",
+    "src/plait/definition/create.py:define_table": "what defines a table, by name, in one call",
+    "src/plait/definition/create.py:define_layout": "each part of a layout by name",
     "src/plait/table.py:Table.create": "what defines a table is given by name, in one call",
 }
 MANY_METHODS: dict[str, str] = {

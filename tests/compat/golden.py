@@ -11,9 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from plait import Table
-from plait.definition.create import Definition
+from plait.definition.create import define_table
 from plait.model.consent import Consent
-from plait.model.contract import Contract
 from plait.storage.memory import MemoryStore
 from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
 from plait.txn.definition import create_table
@@ -45,11 +44,11 @@ class Golden:
         self.ids = SeqIds(f"{sum(name.encode()):04x}")
         self.background = ManualBackground()
         self.store = MemoryStore(self.uri, clock=self.clock)
-        defined = Definition(contract=Contract(lock=lock), **definition)  # type: ignore[arg-type]
+        defined = define_table(schema, lock=lock, **definition)  # type: ignore[arg-type]
         self.rows: dict[int, list[Row]] = {0: []}
         self.left: tuple[object, ...] = ()
         """What is open while the files are copied, and must not be ended by a finaliser."""
-        create_table(self.store, self._ports(None), defined.table(schema))
+        create_table(self.store, self._ports(None), defined)
         self.table = self.client()
 
     def _ports(self, observer: object):

@@ -13,11 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from plait import Table, Ttl
-from plait.definition.create import Definition
+from plait.definition.create import define_table
 from plait.errors import InstantExpiredError, TableError
 from plait.files.deletion import decode
 from plait.locks.process import NoLock
-from plait.model.contract import Contract
 from plait.model.decision import Decision
 from plait.model.schema import WRITTEN_COLUMN, WRITTEN_OPTION
 from plait.read.change_scan import TYPE, VERSION
@@ -334,7 +333,8 @@ def _begin(shape: Shape, start: tuple[Do, ...]) -> _Beginning:
         properties |= {WRITTEN_OPTION: "on"}
     if not shape.told:
         properties |= {"metadata.statistics": "off"}
-    definition = Definition(
+    definition = define_table(
+        TIMED,
         record_key=("id",) if shape.keyed else (),
         partition_by=("p",) if shape.partitioned else (),
         ordering="n" if shape.ordering else None,
@@ -343,12 +343,12 @@ def _begin(shape: Shape, start: tuple[Do, ...]) -> _Beginning:
         policy=shape.policy,
         isolation=shape.isolation,
         unique="table" if shape.unique else "partition",
-        contract=Contract(lock="none"),
+        lock="none",
         properties=properties,
         ttl=Ttl("t", 86_400),
     )
     ports = sim_ports(clock=clock, ids=SeqIds("8"), background=ManualBackground())
-    create_table(store, ports, definition.table(TIMED))
+    create_table(store, ports, definition)
     table = Table(TableHandle(store, ports, StateCache(store, ports), NoLock()))
     for do in start:
         apply(table, do, {})

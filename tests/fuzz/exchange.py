@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from plait import Table
-from plait.definition.create import Definition
+from plait.definition.create import define_table
 from plait.errors import ConflictError, CorruptMetadataError, TableError
-from plait.model.contract import Contract
 from plait.storage.memory import MemoryStore
 from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
 from plait.timeline import paths
@@ -54,15 +53,16 @@ class Exchanged:
         self.background = ManualBackground()
         self.store = MemoryStore(self.uri, clock=self.clock)
         properties = {"checkpoint.interval": "4", "compact": "off", "archive.keep": "3"}
-        defined = Definition(
-            contract=Contract(lock="process"),
+        defined = define_table(
+            "id bigint, v double",
+            lock="process",
             record_key=("id",),
             partition_by=("bucket(2, id)",),
             buckets=1,
             table_type=self.table_type,
             properties=properties,
         )
-        create_table(self.store, self._ports(), defined.table("id bigint, v double"))
+        create_table(self.store, self._ports(), defined)
         self.table = self.client()
         self._note()
         with small_thresholds():

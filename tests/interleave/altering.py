@@ -10,7 +10,7 @@ from functools import cache
 import pyarrow as pa
 
 from plait import Table
-from plait.definition.create import Definition
+from plait.definition.create import define_table
 from plait.errors import (
     BadRecordError,
     ConstraintError,
@@ -20,7 +20,6 @@ from plait.errors import (
     SchemaMismatchError,
     TableError,
 )
-from plait.model.contract import Contract
 from plait.model.decision import Decision
 from plait.services.definition.alter import Alteration
 from plait.testing import SeqIds, SimClock, sim_ports
@@ -299,14 +298,15 @@ def start(table_type: str) -> tuple[Start, Mapping[int, Shown]]:
     """Make a table, and say what its versions show."""
     clock = SimClock()
     store = memory(clock)
-    definition = Definition(
+    definition = define_table(
+        SCHEMA,
         record_key=("id",),
         buckets=1,
         table_type=table_type,
-        contract=Contract(lock="none"),
+        lock="none",
         properties={**LITTLE, "clean.retain.versions": "40"},
     )
-    create_table(store, sim_ports(ids=SeqIds("0")), definition.table(SCHEMA))
+    create_table(store, sim_ports(ids=SeqIds("0")), definition)
     table = Table(client(store, clock, nonces="8"))
     columns = [Column(each.name, each.name, each.type, each.nullable) for each in SCHEMA]
     shown = {0: Shown(tuple(columns), {})}

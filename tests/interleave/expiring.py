@@ -8,9 +8,8 @@ from functools import cache
 import pyarrow as pa
 
 from plait import Table, Ttl
-from plait.definition.create import Definition
+from plait.definition.create import define_table
 from plait.errors import CommitError
-from plait.model.contract import Contract
 from plait.model.decision import CommitResult
 from plait.testing import SeqIds, SimClock, sim_ports
 from plait.txn.definition import create_table
@@ -87,15 +86,16 @@ def start(table_type: str, retries: int) -> Start:
     """Make a table of which some rows in each file have expired."""
     clock = SimClock()
     store = memory(clock)
-    definition = Definition(
+    definition = define_table(
+        SCHEMA,
         record_key=("id",),
         buckets=1,
         table_type=table_type,
-        contract=Contract(lock="none"),
+        lock="none",
         properties={**LITTLE, "clean.retain.versions": "40", "commit.retries": retries},
         ttl=Ttl("at", 86_400),
     )
-    create_table(store, sim_ports(ids=SeqIds("0")), definition.table(SCHEMA))
+    create_table(store, sim_ports(ids=SeqIds("0")), definition)
     table = Table(client(store, clock, nonces="8"))
     for ids in FILES:
         table.upsert(rows("old", *ids))

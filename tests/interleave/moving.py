@@ -10,8 +10,7 @@ from unittest import mock
 import pyarrow as pa
 
 from plait import DuplicateKeyError, Table
-from plait.definition.create import Definition
-from plait.model.contract import Contract
+from plait.definition.create import define_table
 from plait.testing import SeqIds, SimClock, sim_ports
 from plait.txn.conflict import Judge
 from plait.txn.definition import create_table
@@ -90,17 +89,18 @@ FIRST = 2
 def start(table_type: str, policy: str) -> Start:
     clock = SimClock()
     store = memory(clock)
-    definition = Definition(
+    definition = define_table(
+        SCHEMA,
         record_key=("id",),
         partition_by=("place",),
         buckets=1,
         table_type=table_type,
         policy=policy,
         unique="table",
-        contract=Contract(lock="none"),
+        lock="none",
         properties=_KEPT,
     )
-    create_table(store, sim_ports(ids=SeqIds("0")), definition.table(SCHEMA))
+    create_table(store, sim_ports(ids=SeqIds("0")), definition)
     table = Table(client(store, clock, nonces="8"))
     table.upsert(rows("a", "old", 1, 2))
     table.upsert(rows("b", "old", 3))

@@ -7,8 +7,7 @@ from functools import cache
 import pyarrow as pa
 
 from plait import RestoreRefusedError, Table
-from plait.definition.create import Definition
-from plait.model.contract import Contract
+from plait.definition.create import define_table
 from plait.model.decision import CommitResult
 from plait.testing import SeqIds, SimClock, sim_ports
 from plait.txn.definition import create_table
@@ -132,17 +131,18 @@ def made(table_type: str, *, files: int, **properties: object) -> Table:
     """Make that table, with some properties."""
     clock = SimClock()
     store = memory(clock)
-    definition = Definition(
+    definition = define_table(
+        SCHEMA,
         record_key=("id",),
         buckets=1,
         table_type=table_type,
-        contract=Contract(lock="none"),
+        lock="none",
         properties={
             **LITTLE,
             **{name.replace("_", "."): each for name, each in properties.items()},
         },
     )
-    create_table(store, sim_ports(ids=SeqIds("0")), definition.table(SCHEMA))
+    create_table(store, sim_ports(ids=SeqIds("0")), definition)
     table = Table(client(store, clock, nonces="8"))
     if files == 1:
         table.upsert(rows("older", 1, 2))

@@ -12,8 +12,7 @@ from functools import cache
 import pyarrow as pa
 
 from plait import Table
-from plait.definition.create import Definition
-from plait.model.contract import Contract
+from plait.definition.create import define_table
 from plait.model.decision import CommitResult
 from plait.model.replicas import SinkPosition
 from plait.replicate import Replicas, repair, status
@@ -96,15 +95,16 @@ class EqualCheck:
 def start(kind: str, *, ordered: bool) -> Start:
     clock = SimClock()
     store = memory(clock)
-    definition = Definition(
+    definition = define_table(
+        SCHEMA,
         record_key=("id",),
         buckets=1,
         table_type=kind,
         ordering="o" if ordered else None,
-        contract=Contract(lock="none"),
+        lock="none",
         properties=LITTLE,
     )
-    create_table(store, sim_ports(ids=SeqIds("0")), definition.table(SCHEMA))
+    create_table(store, sim_ports(ids=SeqIds("0")), definition)
     Table(client(store, clock, nonces="8")).upsert(pa.table(FIRST, schema=SCHEMA))
     return Start.of(store)
 

@@ -25,8 +25,7 @@ from plait import (
     TableError,
     TransactionClosedError,
 )
-from plait.definition.create import Definition
-from plait.model.contract import Contract
+from plait.definition.create import define_table
 from plait.services.verify.foreign import list_foreign, remove_foreign
 from plait.stream.coordinator import Coordinator
 from plait.stream.messages import parse_offsets, position_offsets
@@ -286,13 +285,14 @@ def start(*, keyed: bool) -> Start:
     """Make an empty table, or one with a key and rows in log files."""
     clock = SimClock()
     store = memory(clock)
-    definition = Definition(
+    definition = define_table(
+        SCHEMA,
         record_key=("id",) if keyed else (),
         buckets=1 if keyed else None,
         table_type="mor" if keyed else "cow",
-        contract=Contract(lock="none"),
+        lock="none",
     )
-    create_table(store, sim_ports(ids=SeqIds("0"), clock=clock), definition.table(SCHEMA))
+    create_table(store, sim_ports(ids=SeqIds("0"), clock=clock), definition)
     table = Table(client(store, clock, nonces="8"))
     for number in OLD if keyed else ():
         table.upsert(pa.table({"id": [number], "note": ["old"]}, schema=SCHEMA))

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import pytest
 
 from plait.errors import SingleWriterError
-from plait.model.contract import Contract
 from plait.testing import SimClock
 from tests.interleave.actors import LITTLE, WRITES, Check, Writer, oracle, recover_dead
 from tests.interleave.scenarios import SILENCE_S
@@ -37,8 +36,7 @@ SEEDS = 10_000 if MORE else 100
 def single(failed_writes: str) -> Start:
     clock = SimClock()
     store = memory(clock)
-    contract = Contract("single_writer", "none", failed_writes)
-    create(store, contract=contract, properties=LITTLE)
+    create(store, concurrency="single_writer", failed_writes=failed_writes, properties=LITTLE)
     return replace(Start.of(store), states=(client(store, clock).cache.refresh(),))
 
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait import Table, Ttl
-from plait.definition.create import Definition
-from plait.model.contract import Contract
+from plait.definition.create import define_table
 from plait.storage.memory import MemoryStore
 from plait.testing import SeqIds, SimClock, sim_ports
 from plait.txn.definition import create_table
@@ -89,15 +88,15 @@ def test_what_expires_is_what_the_model_says(
     lifetime = Ttl.parse(ttl)
     # Rows without a key stay in the files of their commit, and so do those of a new key with MOR.
     key = ("number",) if keyed and (table_type == "mor" or lifetime.by == "at") else ()
-    definition = Definition(
+    definition = define_table(
+        f"number bigint, place string, at {kind}",
         record_key=key,
         partition_by=("place",),
         table_type=table_type,
-        contract=Contract(lock="none"),
+        lock="none",
         ttl=lifetime,
     )
-    schema = f"number bigint, place string, at {kind}"
-    create_table(store, sim_ports(clock=clock, ids=SeqIds("0")), definition.table(schema))
+    create_table(store, sim_ports(clock=clock, ids=SeqIds("0")), definition)
     table = Table(client(store, clock))
     start = EPOCH + dt.timedelta(milliseconds=clock.now_ms())
     rows: list[Row] = []

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait import Insert, Table, Ttl, Update
-from plait.definition.create import Definition
-from plait.model.contract import Contract
+from plait.definition.create import define_table
 from plait.storage.memory import MemoryStore
 from plait.testing import SeqIds, SimClock, sim_ports
 from plait.txn.definition import create_table
@@ -132,11 +131,12 @@ def test_a_row_expires_when_its_time_is_over_and_never_before(
     """Rewrites, merges, restores and transactions keep the time of each row that they copy."""
     clock = SimClock()
     store = MemoryStore(f"memory://rows-written-{next(_NAMES)}", clock=clock)
-    definition = Definition(
+    made = define_table(
+        "id bigint, v bigint, w bigint",
         record_key=("id",) if keyed else (),
         buckets=2 if keyed else None,
         table_type=table_type,
-        contract=Contract(lock="none"),
+        lock="none",
         ttl=Ttl.parse("written 5h row"),
         properties={
             "rows.written": "on",
@@ -145,7 +145,6 @@ def test_a_row_expires_when_its_time_is_over_and_never_before(
             "clean.retain.versions": "1000",
         },
     )
-    made = definition.table("id bigint, v bigint, w bigint")
     create_table(store, sim_ports(clock=clock, ids=SeqIds("0")), made)
     model = Model(Table(client(store, clock)), clock, 5 * HOUR_MS, keyed=keyed)
     for kind, ids in steps:

@@ -15,8 +15,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from plait import Table
-from plait.definition.create import Definition
-from plait.model.contract import Contract
+from plait.definition.create import define_table
 from plait.storage import memory
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
@@ -80,8 +79,9 @@ class Cleaned:
         forget(uri)
         self.clock, self.ids = SimClock(), SeqIds("c1")
         store = MemoryStore(uri, clock=self.clock)
-        defined = Definition(
-            contract=Contract(lock="process"),
+        defined = define_table(
+            "id bigint, place string, v bigint",
+            lock="process",
             record_key=("id",),
             partition_by=self.partition_by,
             buckets=2,
@@ -89,7 +89,7 @@ class Cleaned:
             unique=self.unique,
             properties=PROPERTIES,
         )
-        create_table(store, self._ports(), defined.table("id bigint, place string, v bigint"))
+        create_table(store, self._ports(), defined)
         table = self._open(store)
         table.upsert(rows_of(range(4)))
         table.create_index()

@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from plait.definition.create import Definition
+from plait.definition.create import define_table
 from plait.errors import CapabilityMissingError, LockUnavailableError
 from plait.locks.process import NoLock
-from plait.model.contract import Contract
 from plait.ports import Ports
 from plait.state.cache import StateCache
 from plait.storage.port import Capabilities, Store
@@ -88,7 +87,7 @@ def lent_table(store: Store, client: Client, ports: Ports) -> Table:
 
 def create_lent(store: Store, client: Client, ports: Ports, schema: str) -> Table:
     """Create one; the contract in it says nothing of that, so that anyone can look."""
-    table = Definition(contract=Contract(lock="none")).table(schema)
+    table = define_table(schema, lock="none")
     create_table(LentStore(store, client), ports, table)
     return lent_table(store, client, ports)
 

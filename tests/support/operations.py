@@ -16,10 +16,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from plait import Delete, Insert, Table, Update
-from plait.definition.create import Definition
+from plait.definition.create import define_table
 from plait.errors import TableError
 from plait.index.manifest import list_manifests
-from plait.model.contract import Contract
 from plait.ports import Ports
 from plait.repush import NewLayout, begin
 from plait.repush.load import Load
@@ -435,7 +434,7 @@ def attempts(
 
 
 def _create(store: FaultStore | CountingStore) -> None:
-    create_table(store, ports(), Definition(contract=Contract(lock="none")).table(SCHEMA))
+    create_table(store, ports(), define_table(SCHEMA, lock="none"))
 
 
 def create_calls() -> tuple[str, tuple[StoreCall, ...]]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import xxhash
 
 from plait import Table
-from plait.definition.create import Definition
+from plait.definition.create import define_table
 from plait.errors import CommitOutcomeUnknownError
 from plait.files.data_file import data_path
 from plait.files.hash import encode_hashes
@@ -35,7 +35,6 @@ from plait.model.changes import (
     WriteStats,
     WriteStatus,
 )
-from plait.model.contract import Contract
 from plait.model.decision import SCOPE_APPEND, SCOPE_BUCKETS, CommitResult, Scope, Token
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot
@@ -136,7 +135,8 @@ def create(
     partition_by: tuple[str, ...] = (),
     keyed: bool = True,
     buckets: int = 4,
-    contract: Contract | None = None,
+    concurrency: str = "multi_writer",
+    failed_writes: str = "lazy",
     policy: str = "file_group",
     table_type: str = "cow",
     properties: dict[str, object] | None = None,
@@ -145,16 +145,19 @@ def create(
     schema = SCHEMA
     for name in partition_by:
         schema = schema.append(pa.field(name, pa.string()))
-    definition = Definition(
+    definition = define_table(
+        schema,
         record_key=("id",) if keyed else (),
         partition_by=partition_by,
         buckets=buckets if keyed else None,
-        contract=contract or Contract(lock="none"),
+        lock="none",
+        concurrency=concurrency,
+        failed_writes=failed_writes,
         policy=policy,
         table_type=table_type,
         properties=properties or {},
     )
-    create_table(store, sim_ports(ids=SeqIds("0")), definition.table(schema))
+    create_table(store, sim_ports(ids=SeqIds("0")), definition)
 
 
 class Hand:

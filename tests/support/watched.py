@@ -17,9 +17,8 @@ from typing import TypeVar
 import pyarrow as pa
 
 from plait import Table
-from plait.definition.create import Definition
+from plait.definition.create import define_table
 from plait.errors import LockTimeoutError, TableError
-from plait.model.contract import Contract
 from plait.model.decision import CommitResult, Decision
 from plait.ports import Ports
 from plait.state.cache import StateCache
@@ -58,9 +57,9 @@ class Scene:
 
     def create(self, schema: pa.Schema = ROWS, **how: object) -> None:
         """Create the table; by default with a key and four buckets, where keys decide."""
-        asked = {"record_key": ("id",), "buckets": 4, "contract": Contract(lock="none"), **how}
-        definition = Definition(**asked)  # type: ignore[arg-type]  # of several scenes
-        create_table(self.store, self._ports("c"), definition.table(schema))
+        asked = {"record_key": ("id",), "buckets": 4, "lock": "none", **how}
+        table = define_table(schema, **asked)  # type: ignore[arg-type]  # of several scenes
+        create_table(self.store, self._ports("c"), table)
 
     def watched(self, wrap: Callable[[Store], Store] = lambda store: store) -> TableHandle:
         """Open the table as the client that is watched."""

@@ -1,9 +1,9 @@
-"""What a table is to be: the arguments of ``Table.create``, options and time to live, checked."""
+"""What a table is to be: the arguments of its creation, options and time to live, checked."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -11,7 +11,7 @@ from plait.definition.changeable import refuse_defining
 from plait.definition.constraints import create_checks
 from plait.definition.generated import create_generated, placing_field
 from plait.definition.policy import KEY, POLICIES, require_policy
-from plait.definition.replicas import with_replicas
+from plait.definition.replicas import require_puts_in_order, with_replicas
 from plait.definition.table_def import TableDef, laid_out
 from plait.definition.ttl import PARTITION, WRITTEN, Ttl, may_tell_time
 from plait.errors import (
@@ -26,124 +26,168 @@ from plait.model.bucket import BUCKETS_MAX, BucketSpec
 from plait.model.contract import Contract, Options, one_of
 from plait.model.order import check_order, recorded_order
 from plait.model.partitioning import COLUMN, PartitionField, parse_field
-from plait.model.plan import COW, MOR, UNIQUE_PARTITION, UNIQUE_TABLE, TableSpec
+from plait.model.plan import COW, MOR, UNIQUE_PARTITION, UNIQUE_TABLE, TableLayout, TableSpec
 from plait.model.schema import FIELD_ID, WRITTEN_COLUMN, WRITTEN_OPTION, Schema, names_of, type_name
+from plait.model.texts import texts_by_name
 
 _BUCKETS_UNPARTITIONED = 8
 _NOT_KEYS = (pa.types.is_floating, pa.types.is_nested)
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """The arguments of ``Table.create`` beside place and schema."""
+def define_table(
+    schema: object,
+    *,
+    record_key: str | Sequence[str] = (),
+    partition_by: str | Sequence[str] = (),
+    ordering: str | None = None,
+    table_type: str = COW,
+    buckets: int | None = None,
+    bucket_by: str | Sequence[str] = (),
+    lock: str = "file",
+    policy: str = KEY,
+    isolation: str = "snapshot",
+    unique: str = UNIQUE_PARTITION,
+    failed_writes: str = "lazy",
+    concurrency: str = "multi_writer",
+    properties: Mapping[str, object] | None = None,
+    ttl: Ttl | str | None = None,
+    replicas: Mapping[str, str] | None = None,
+    checks: Mapping[str, str] | None = None,
+    generated: Mapping[str, str] | None = None,
+) -> TableDef:
+    """Return the definition that version 0 of a new table holds, with everything checked.
 
-    record_key: tuple[str, ...] = ()
-    partition_by: tuple[str, ...] = ()
-    ordering: str | None = None
-    table_type: str = COW
-    buckets: int | None = None
-    policy: str = KEY
-    isolation: str = "snapshot"
-    unique: str = "partition"
-    contract: Contract = field(default_factory=Contract)
-    properties: Mapping[str, object] = field(default_factory=dict)
-    ttl: Ttl | None = None
-    bucket_by: tuple[str, ...] = ()
-    replicas: Mapping[str, str] = field(default_factory=dict)
-    checks: Mapping[str, str] = field(default_factory=dict)
-    generated: Mapping[str, str] = field(default_factory=dict)
+    The arguments are those of ``Table.create``, except that sinks are addresses by name here.
 
-    def with_lock(self, lock: str) -> Definition:
-        """Return the same definition with a lock."""
-        return replace(self, contract=replace(self.contract, lock=lock))
+    Raises:
+        OptionError: a value that is not known, or does not fit another.
+        SchemaError: a type that cannot be stored, a key or partition that cannot be one.
+        PredicateError: a check or an expression is not understood, or does not fit the columns.
+    """
+    made = Schema.create(arrow_schema(schema))
+    contract = Contract(concurrency, lock, failed_writes)
+    contract.check()
+    _check_policy(policy)
+    one_of("isolation", isolation, ("snapshot", "serializable"))
+    one_of("unique", unique, (UNIQUE_PARTITION, UNIQUE_TABLE))
+    key = _columns(made, names_of(record_key, "record_key"), "record_key")
+    made = create_generated(_keys_required(made, key), texts_by_name(generated, "generated"), key)
+    layout = define_layout(
+        made,
+        key,
+        partition_by=names_of(partition_by, "partition_by"),
+        ordering=ordering,
+        table_type=table_type,
+        buckets=buckets,
+        bucket_by=names_of(bucket_by, "bucket_by"),
+    )
+    spec = TableSpec(
+        create_checks(made, texts_by_name(checks, "checks")),
+        layout.partition_by,
+        layout.buckets,
+        layout.ordering,
+        layout.table_type,
+        unique=unique,
+    )
+    if unique == UNIQUE_TABLE and not key:
+        message = "unique='table' requires a record key"
+        raise OptionError(message, hint="add record_key", key="unique", value=unique)
+    options = Options.of(properties or {})
+    _check_order(options, spec)
+    spec = laid_out(spec, options)
+    lifetime = Ttl.of(ttl)
+    _check_written(spec, lifetime)
+    fitting = None if lifetime is None else fitting_ttl(lifetime, spec)
+    table = TableDef(
+        spec, {spec.schema.id: spec.schema}, contract, options, policy, isolation, fitting
+    )
+    return with_replicas(table, replicas or {})
 
-    def table(self, schema: object) -> TableDef:
-        """Return the definition that version 0 holds, with everything checked.
 
-        Raises:
-            OptionError: a value that is not known, or does not fit another.
-            SchemaError: a type that cannot be stored, a key or partition that cannot be one.
-            PredicateError: a check or an expression is not understood, or does not fit the columns.
-        """
-        made = Schema.create(arrow_schema(schema))
-        self.contract.check()
-        one_of("table_type", self.table_type, (COW, MOR))
-        _check_policy(self.policy)
-        one_of("isolation", self.isolation, ("snapshot", "serializable"))
-        one_of("unique", self.unique, (UNIQUE_PARTITION, UNIQUE_TABLE))
-        key = tuple(_column(made, name, "record_key") for name in self.record_key)
-        made = create_generated(_keys_required(made, key), self.generated, key)
-        places = tuple(_partition_field(made, text) for text in self.partition_by)
-        _no_twice("record_key", key)
-        _no_twice("partition_by", places)
-        for name in key:
-            _check_plain(made.arrow.field(name), "record key")
-        spec = TableSpec(
-            create_checks(made, self.checks),
-            places,
-            self._buckets(made, key, places),
-            self._ordering(made, key),
-            self.table_type,
-            unique=self.unique,
-        )
-        if self.unique == UNIQUE_TABLE and not key:
-            message = "unique='table' requires a record key"
-            raise OptionError(message, hint="add record_key", key="unique", value=self.unique)
-        options = Options.of(self.properties)
-        _check_order(options, spec)
-        spec = laid_out(spec, options)
-        _check_written(spec, self.ttl)
-        table = TableDef(
-            spec,
-            {spec.schema.id: spec.schema},
-            self.contract,
-            options,
-            self.policy,
-            self.isolation,
-            None if self.ttl is None else fitting_ttl(self.ttl, spec),
-        )
-        return with_replicas(table, self.replicas)
+def define_layout(
+    schema: Schema,
+    key: tuple[str, ...],
+    *,
+    partition_by: tuple[str, ...],
+    ordering: str | None,
+    table_type: str,
+    buckets: int | None,
+    bucket_by: tuple[str, ...],
+) -> TableLayout:
+    """Return where the rows of a new table lie, or those of one that is laid out anew.
 
-    def _ordering(self, schema: Schema, key: tuple[str, ...]) -> str | None:
-        if self.ordering is None:
-            return None
-        names = names_of(self.ordering, "ordering")
-        if len(names) != 1:
-            message = f"ordering takes one column, not {len(names)}"
-            hint = "combine them in one column"
-            raise OptionError(message, hint=hint, key="ordering", value=", ".join(names))
-        ordering = _column(schema, names[0], "ordering")
-        if not key:
-            message = "an ordering column requires a record key"
-            raise OptionError(message, hint="add record_key", key="ordering", value=ordering)
-        if pa.types.is_nested(schema.arrow.field(ordering).type):
-            message = f"column {ordering!r} cannot order rows, because its type is nested"
-            raise SchemaError(message, column=ordering)
-        return ordering
+    Raises:
+        OptionError: a value that is not known, or does not fit another.
+        SchemaError: a key or partition that cannot be one.
+    """
+    one_of("table_type", table_type, (COW, MOR))
+    places = tuple(_partition_field(schema, text) for text in partition_by)
+    _no_twice("partition_by", places)
+    for name in key:
+        _check_plain(schema.arrow.field(name), "record key")
+    if buckets is None and key:
+        buckets = 1 if places else _BUCKETS_UNPARTITIONED
+    found = _buckets(schema, key, buckets, bucket_by)
+    return TableLayout(places, found, _ordering(schema, key, ordering), table_type)
 
-    def _buckets(self, schema: Schema, key: tuple[str, ...], places: tuple[str, ...]) -> BucketSpec:
-        if not key:
-            for name, value in (("buckets", self.buckets), ("bucket_by", self.bucket_by or None)):
-                if value is not None:
-                    message = f"{name} requires a record key"
-                    raise OptionError(message, hint="add record_key", key=name, value=value)
-            return BucketSpec(0, (), 0)
-        count = self.buckets
-        if count is None:
-            count = 1 if places else _BUCKETS_UNPARTITIONED
-        require_whole("buckets", count, BUCKETS_MAX)
-        return BucketSpec(0, key, count, self._bucket_by(schema, key))
 
-    def _bucket_by(self, schema: Schema, key: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the columns that are hashed, in the order of the key; () for all of them."""
-        by = tuple(_column(schema, name, "bucket_by") for name in self.bucket_by)
-        _no_twice("bucket_by", by)
-        strange = [name for name in by if name not in key]
-        if strange:
-            message = f"bucket_by names {strange[0]!r}, which is no column of the record key"
-            hint = f"name columns of the key: {', '.join(key)}"
-            raise OptionError(message, hint=hint, key="bucket_by", value=", ".join(by))
-        return () if len(by) == len(key) else tuple(name for name in key if name in by)
+def require_layout_fits(table: TableDef, layout: TableLayout, options: Options) -> None:
+    """Refuse another layout and other options that the rest of a definition does not go with.
+
+    Raises:
+        OptionError, SchemaError: they do not fit the order of rows, the time to live or the sinks.
+    """
+    _check_policy(table.policy)
+    spec = layout.applied(table.spec, table.spec.schema)
+    _check_order(options, spec)
+    spec = laid_out(spec, options)
+    _check_written(spec, table.ttl)
+    if table.ttl is not None:
+        fitting_ttl(table.ttl, spec)
+    if table.replicas:
+        require_puts_in_order(replace(table, spec=replace(spec, unique=UNIQUE_PARTITION)))
+
+
+def _ordering(schema: Schema, key: tuple[str, ...], given: str | None) -> str | None:
+    if given is None:
+        return None
+    names = names_of(given, "ordering")
+    if len(names) != 1:
+        message = f"ordering takes one column, not {len(names)}"
+        hint = "combine them in one column"
+        raise OptionError(message, hint=hint, key="ordering", value=", ".join(names))
+    ordering = _column(schema, names[0], "ordering")
+    if not key:
+        message = "an ordering column requires a record key"
+        raise OptionError(message, hint="add record_key", key="ordering", value=ordering)
+    if pa.types.is_nested(schema.arrow.field(ordering).type):
+        message = f"column {ordering!r} cannot order rows, because its type is nested"
+        raise SchemaError(message, column=ordering)
+    return ordering
+
+
+def _buckets(
+    schema: Schema, key: tuple[str, ...], count: int | None, bucket_by: tuple[str, ...]
+) -> BucketSpec:
+    if not key:
+        for name, value in (("buckets", count), ("bucket_by", bucket_by or None)):
+            if value is not None:
+                message = f"{name} requires a record key"
+                raise OptionError(message, hint="add record_key", key=name, value=value)
+        return BucketSpec(0, (), 0)
+    most = require_whole("buckets", count, BUCKETS_MAX)
+    return BucketSpec(0, key, most, _bucket_by(schema, key, bucket_by))
+
+
+def _bucket_by(schema: Schema, key: tuple[str, ...], given: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns that are hashed, in the order of the key; () for all of them."""
+    by = _columns(schema, given, "bucket_by")
+    strange = [name for name in by if name not in key]
+    if strange:
+        message = f"bucket_by names {strange[0]!r}, which is no column of the record key"
+        hint = f"name columns of the key: {', '.join(key)}"
+        raise OptionError(message, hint=hint, key="bucket_by", value=", ".join(by))
+    return () if len(by) == len(key) else tuple(name for name in key if name in by)
 
 
 def arrow_schema(schema: object) -> pa.Schema:
@@ -192,6 +236,13 @@ def fitting_ttl(ttl: Ttl, spec: TableSpec) -> Ttl:
     return replace(ttl, by=name)
 
 
+def _columns(schema: Schema, names: tuple[str, ...], what: str) -> tuple[str, ...]:
+    """Return columns as the schema spells them, none twice."""
+    spelled = tuple(_column(schema, name, what) for name in names)
+    _no_twice(what, spelled)
+    return spelled
+
+
 def _column(schema: Schema, name: str, what: str) -> str:
     spelled = [known for known in schema.names if known.lower() == name.lower()]
     if not spelled:
@@ -231,12 +282,13 @@ def _no_twice(what: str, names: tuple[str, ...]) -> None:
         raise OptionError(message, key=what, value=names)
 
 
-def require_whole(key: str, value: object, most: int) -> None:
-    """Refuse what is no whole number from 1 to ``most``; raise OptionError."""
+def require_whole(key: str, value: object, most: int) -> int:
+    """Return a whole number from 1 to ``most``; raise OptionError for anything else."""
     if type(value) is not int or not 1 <= value <= most:
         message = f"{key}={value!r} is not allowed"
         hint = f"use a whole number from 1 to {most}"
         raise OptionError(message, hint=hint, key=key, value=str(value))
+    return value
 
 
 def _check_plain(column: pa.Field, what: str) -> None:

@@ -5,39 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from plait.definition.create import Definition
 from plait.definition.replicas import require_elsewhere
-from plait.locks import default_lock, settle_lock
+from plait.definition.table_def import TableDef
+from plait.locks import settle_lock
 from plait.locks.identity import require_identity
 from plait.model.consent import Consent
 from plait.ports import Ports
 from plait.storage import open_store
+from plait.storage.port import Store
 from plait.txn.definition import create_table
 from plait.txn.refusal import contract_differs
 from plait.txn.table_handle import TableHandle, make_handle, open_handle, require_slots
 
 
-def create_handle(
-    uri: str,
-    schema: object,
-    definition: Definition,
-    storage_options: Mapping[str, object] | None,
-    consent: Consent,
-) -> TableHandle:
-    """Create a table. Without a lock in its contract, it gets the best one for its store.
+def create_handle(store: Store, table: TableDef, consent: Consent) -> TableHandle:
+    """Create a table in a store.
 
     The caller of this call gave the sinks and the lock, so the client may use them.
 
     Raises:
-        OptionError: the definition is invalid; nothing was written.
+        OptionError: a sink is the table itself, or the store lacks what the lock needs; nothing was
+            written.
         TableExistsError: the table exists.
     """
     ports = Ports()
-    store = open_store(uri, storage_options, create=True)
-    require_elsewhere(store.spec.uri, definition.replicas)
-    table = definition.with_lock(definition.contract.lock or default_lock(store)).table(schema)
+    require_elsewhere(store.spec.uri, table.replicas)
     contract = replace(table.contract, lock=settle_lock(table.contract.lock, store))
-    told = consent.also(*definition.replicas.values(), contract.lock)
+    told = consent.also(*table.replicas.values(), contract.lock)
     handle = make_handle(store, ports, contract.lock, consent=told)
     require_slots(handle)
     first = create_table(handle.store, ports, replace(table, contract=contract))

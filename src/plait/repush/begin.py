@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from plait.definition.create import Definition, require_whole
+from plait.definition.create import define_layout, require_layout_fits, require_whole
 from plait.definition.replicas import require_no_replicas
 from plait.definition.table_def import TableDef
 from plait.definition.ttl import Ttl
@@ -75,23 +75,17 @@ class NewLayout:
             spec = table.spec_at(table.repush.base, spec.schema.id)
         count = spec.buckets.count if self.buckets is None else self.buckets
         ordering = spec.ordering if self.ordering is None else self.ordering or None
-        definition = Definition(
+        new = define_layout(
+            spec.schema,
             spec.key,
-            spec.partition_by if self.partition_by is None else self.partition_by,
-            ordering,
-            spec.table_type if self.table_type is None else self.table_type,
-            count if spec.keyed or self.buckets is not None else None,
-            table.policy,
-            table.isolation,
-            properties=table.options.merged(self.properties).to_dict(),
-            ttl=table.ttl,
+            partition_by=spec.partition_by if self.partition_by is None else self.partition_by,
+            ordering=ordering,
+            table_type=spec.table_type if self.table_type is None else self.table_type,
+            buckets=count if spec.keyed or self.buckets is not None else None,
             bucket_by=spec.buckets.by if self.bucket_by is None else self.bucket_by,
-            replicas=table.replicas,
-            generated=spec.schema.generated,
         )
-        new = definition.table(spec.schema.arrow).spec
-        buckets = replace(new.buckets, id=table.new_layout_id())
-        return replace(TableLayout.of(new), buckets=buckets)
+        require_layout_fits(table, new, table.options.merged(self.properties))
+        return replace(new, buckets=replace(new.buckets, id=table.new_layout_id()))
 
 
 def with_order(

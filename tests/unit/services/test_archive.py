@@ -14,7 +14,6 @@ from plait.errors import (
     RetryableConflictError,
     RolledBackError,
 )
-from plait.model.contract import Contract
 from plait.model.instant import Operation
 from plait.services.maintenance.archive import ArchiveReport, archive, plan_archive
 from plait.services.maintenance.clean import clean
@@ -331,7 +330,7 @@ def test_a_late_file_of_an_archive_that_was_rolled_back_is_deleted_by_a_clean() 
 def test_an_archive_is_no_rival_of_a_single_writer() -> None:
     """INV-15."""
     store = memory()
-    create(store, properties=OPTIONS, contract=Contract("single_writer", "none"))
+    create(store, properties=OPTIONS, concurrency="single_writer")
     write(store, 20)
     during = Phases(on={"publish": lambda: upsert(client(store), 1)})
     report = archive(client(store, observer=during))

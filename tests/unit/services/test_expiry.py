@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from plait import Table, Ttl
-from plait.definition.create import Definition
+from plait.definition.create import define_table
 from plait.errors import (
     ClockUnavailableError,
     OptionError,
@@ -153,8 +153,8 @@ def test_partitions_expire_by_the_time_at_which_their_newest_file_was_written(
 def _sim(clock: SimClock, column: str, **definition: object) -> Table:
     """Make a table in a store whose time a test tells."""
     store = memory(clock)
-    made = Definition(**{"ttl": Ttl.parse("t 1h"), **definition})  # type: ignore[arg-type]
-    table = made.with_lock("none").table(f"id bigint, t {column}")
+    asked = {"lock": "none", "ttl": "t 1h", **definition}
+    table = define_table(f"id bigint, t {column}", **asked)  # type: ignore[arg-type]
     create_table(store, sim_ports(clock=clock), table)
     return Table(client(store, clock))
 

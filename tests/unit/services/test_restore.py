@@ -19,8 +19,7 @@ from plait import (
     UndoneError,
 )
 from plait.definition import features
-from plait.definition.create import Definition
-from plait.model.contract import Contract
+from plait.definition.create import define_table
 from plait.storage.memory import MemoryStore
 from plait.testing import (
     Fault,
@@ -483,8 +482,8 @@ def test_time_travel_reads_undone_versions_and_times_before_a_restore() -> None:
     clock = SimClock(1_700_000_000_000)
     uri = f"memory://restore-{next(_NUMBERS)}"
     store = MemoryStore(uri, clock=clock)
-    definition = Definition(("id",), contract=Contract(lock="process"))
-    create_table(store, sim_ports(clock=clock), definition.table("id bigint, v bigint"))
+    definition = define_table("id bigint, v bigint", record_key="id", lock="process")
+    create_table(store, sim_ports(clock=clock), definition)
     table = Table(open_handle(store, sim_ports(clock=clock)))
     times = []
     for value in range(1, 4):

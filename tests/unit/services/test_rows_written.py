@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from plait import Insert, OptionError, SchemaMismatchError, Table, Ttl, Update
-from plait.definition.create import Definition
+from plait.definition.create import define_table
 from plait.errors import InvariantError
 from plait.model.instant import Operation
 from plait.model.request import WriteRequest
@@ -29,8 +29,8 @@ def made(clock: SimClock | None = None, **definition: object) -> Table:
     """Make a table whose rows keep the version that wrote them."""
     clock = clock or SimClock()
     store = memory(clock)
-    known = Definition(**{"properties": ON, **definition})  # type: ignore[arg-type]
-    table = known.with_lock("none").table("id bigint, p string, v bigint")
+    asked = {"lock": "none", "properties": ON, **definition}
+    table = define_table("id bigint, p string, v bigint", **asked)  # type: ignore[arg-type]
     create_table(store, sim_ports(clock=clock), table)
     return Table(client(store, clock))
 

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from plait import CoordinatorFencedError, OffsetGapError, StreamError, Table, TransactionClosedError
-from plait.definition.create import Definition
-from plait.model.contract import Contract
+from plait.definition.create import define_table
 from plait.services.verify.foreign import list_foreign, remove_foreign
 from plait.stream.coordinator import Coordinator
 from plait.stream.participant import Participant
@@ -41,12 +40,13 @@ class Play:
         self.clock, self.background = SimClock(), ManualBackground()
         self.store = memory(self.clock)
         self.clients = itertools.count(1)
-        definition = Definition(
+        definition = define_table(
+            SCHEMA,
             record_key=("id",) if keyed else (),
             buckets=2 if keyed else None,
-            contract=Contract(lock="none"),
+            lock="none",
         )
-        create_table(self.store, sim_ports(clock=self.clock), definition.table(SCHEMA))
+        create_table(self.store, sim_ports(clock=self.clock), definition)
         self.table, self.operation = self.client(), "upsert" if keyed else "append"
         self.writers: dict[str, tuple[RoughEnd, Participant]] = {}
         self.coordinators: list[tuple[RoughEnd, Coordinator]] = []

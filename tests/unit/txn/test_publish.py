@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plait.definition.create import Definition
+from plait.definition.create import define_table
 from plait.errors import (
     CapabilityMissingError,
     CommitOutcomeUnknownError,
@@ -221,7 +221,7 @@ def test_a_store_without_atomic_slots_is_refused_for_writing(store: MemoryStore)
 def test_one_of_many_creators_wins(clock: SimClock) -> None:
     """INV-02."""
     store = memory(clock)
-    table = Definition(record_key=("id",)).table(SCHEMA)
+    table = define_table(SCHEMA, record_key=("id",))
     won = [create_table(store, sim_ports(ids=SeqIds("a")), table)]
     with pytest.raises(TableExistsError) as caught:
         create_table(store, sim_ports(ids=SeqIds("b")), table)
@@ -235,7 +235,7 @@ def test_a_creation_that_was_cut_short_can_be_repeated(kind: str, nth: int) -> N
     """INV-02."""
     store = memory()
     faults = FaultStore(store, [Fault(kind, "put_if_absent", nth=nth)])
-    table = Definition(record_key=("id",)).table(SCHEMA)
+    table = define_table(SCHEMA, record_key=("id",))
     with pytest.raises(SimulatedCrashError):
         create_table(faults, sim_ports(ids=SeqIds("a")), table)
     done = (kind, nth) == ("crash_after", 2)
@@ -258,7 +258,7 @@ def test_a_creation_whose_reply_is_lost_and_repeated_by_the_store_wins() -> None
             self.inner.put_if_absent(path, body)
             return self.inner.put_if_absent(path, body)
 
-    table = Definition(record_key=("id",)).table(SCHEMA)
+    table = define_table(SCHEMA, record_key=("id",))
     assert create_table(Twice(memory()), sim_ports(), table).version == 0
 
 

@@ -17,7 +17,6 @@ from pyspark.sql.types import LongType, StructField, StructType
 import plait
 from plait import SingleWriterError, Table
 from plait.errors import RolledBackError
-from plait.model.contract import Contract
 from plait.model.instant import Instant, Operation
 from plait.model.instant import State as InstantState
 from plait.spark.sink import Job
@@ -180,7 +179,7 @@ def test_writers_of_a_table_for_many_are_not_looked_for(store: MemoryStore) -> N
 
 def single(clock: SimClock, failed_writes: str = "lazy") -> MemoryStore:
     store = memory(clock)
-    create(store, contract=Contract("single_writer", "none", failed_writes))
+    create(store, concurrency="single_writer", failed_writes=failed_writes)
     return store
 
 

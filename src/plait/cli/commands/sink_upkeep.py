@@ -9,7 +9,7 @@ from plait.cli.application import Application
 from plait.cli.exits import CheckFailedError, NotKnownError
 from plait.cli.schema_text import schema_text
 from plait.cli.view import Facts, Grid, duration, number, time_short
-from plait.definition.create import Definition
+from plait.definition.create import define_table
 from plait.errors import OptionError, TableNotFoundError
 from plait.kafka.client import Clients
 from plait.kafka.inference import infer_schema
@@ -56,7 +56,7 @@ def create_table(
         columns: object = schema_text(schema)
         if schema == INFER:
             columns = infer_schema(clients, settings.topics, settings.name)
-        check_sink(clients, settings, Definition(record_key=tuple(key)).table(columns).spec)
+        check_sink(clients, settings, define_table(columns, record_key=key).spec)
         Table.create(
             uri,
             columns,
