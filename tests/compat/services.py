@@ -400,7 +400,7 @@ def repushed() -> Golden:
 
     def remove(*ids: int) -> None:
         keys = [{"id": n, "day": rows.pop(n)["day"]} for n in ids]
-        wanted = ("id", *table.handle.cache.refresh().table.spec.partition_by)
+        wanted = ("id", *table.handle.cache.refresh().table.spec.layout.partition_by)
         table.delete(keys=golden.arrow({**each, "v": None} for each in keys).select(wanted))
         golden.shows(rows.values())
 

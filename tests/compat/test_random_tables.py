@@ -53,7 +53,7 @@ def _upsert(table: Table, rows: pa.Table, definition: dict[str, Any]) -> None:
 
 
 def _places(table: Table) -> tuple[str, ...]:
-    return table.handle.cache.refresh().table.spec.partition_by
+    return table.handle.cache.refresh().table.spec.layout.partition_by
 
 
 def _delete(table: Table, rows: pa.Table, definition: dict[str, Any]) -> None:

@@ -125,13 +125,14 @@ SCOPE = Scope("partitions", (("a", None),), PREDICATE)
 
 def laid_out(table: TableDef) -> TableDef:
     """Return a definition that has an older layout and an open repush."""
-    schema, buckets = table.spec.schema, replace(table.spec.buckets, by=("id",))
+    schema, layout = table.spec.schema, table.spec.layout
+    layout = replace(layout, buckets=replace(layout.buckets, by=("id",)))
     first = schema.field_id(schema.names[0])
     notes = {first: ColumnNote("a word", "1", "2", was_float=True, generated="n")}
     schema = replace(schema, notes=notes, checks=(Check("positive", "id > 0"),))
-    spec = replace(table.spec, schema=schema, buckets=buckets)
+    spec = replace(table.spec, schema=schema, layout=layout)
     table = replace(table, spec=spec, schemas={schema.id: schema})
-    layout, directory = table.layout, repush_directory("0" * 16)
+    directory = repush_directory("0" * 16)
     source = RepushSource(SourceAddress("parquet", "files"), 0, 1, "digest")
     opened = OpenRepush(directory, 0, layout, 1, {"clean.grace": "1h"}, source, "one")
     return replace(

@@ -88,8 +88,8 @@ def _rebuild(table: Table) -> None:
 def _repush(table: Table) -> None:
     """Lay the table out in another way; one bucket stays one, since a promise hangs on it."""
     spec = table.handle.cache.refresh().table.spec
-    other = {"cow": "mor", "mor": "cow"}[spec.table_type]
-    count = spec.buckets.count
+    other = {"cow": "mor", "mor": "cow"}[spec.layout.table_type]
+    count = spec.layout.buckets.count
     buckets = None if not spec.keyed else 1 if count == 1 else 5 - count
     table.repush(buckets=buckets, table_type=other, rows_per_task=2)
 

@@ -13,7 +13,7 @@ from plait import Table
 from plait.files.partition_values import known_of, values_of
 from plait.model.bucket import BucketSpec
 from plait.model.partitioning import parse_field
-from plait.model.plan import COW, TableSpec
+from plait.model.plan import COW, TableLayout, TableSpec
 from plait.model.schema import Schema
 from plait.model.value import from_raws, texts_of
 from tests.support.memory import forget
@@ -66,7 +66,7 @@ def table_of(rows: list[dict[str, object]]) -> pa.Table:
 def spec_of(*texts: str) -> TableSpec:
     schema = Schema.create(pa.schema(list(KINDS.items())))
     fields = tuple(parse_field(text).text for text in texts)
-    return TableSpec(schema, fields, BucketSpec(0, (), 0), None, COW)
+    return TableSpec(schema, TableLayout(fields, BucketSpec(0, (), 0), None, COW))
 
 
 LEAST = dict.fromkeys(KINDS) | {"at": -(1 << 63), "local": -(1 << 63), "day": -(1 << 31)}

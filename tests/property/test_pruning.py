@@ -24,7 +24,7 @@ from plait.files.data_file import Place
 from plait.files.writer import DataFileWriter
 from plait.model.bucket import BucketSpec
 from plait.model.changes import BASE
-from plait.model.plan import COW, LIVE, Snapshot, TableSpec
+from plait.model.plan import COW, LIVE, Snapshot, TableLayout, TableSpec
 from plait.model.schema import Schema
 from plait.model.value import to_text
 from plait.read.scan import Scan
@@ -51,7 +51,8 @@ VALUES = {
 ROWS = st.fixed_dictionaries({name: st.none() | values for name, values in VALUES.items()})
 FILES = st.lists(st.lists(ROWS, min_size=1, max_size=6), min_size=1, max_size=4)
 SPEC = TableSpec(
-    Schema.create(pa.schema(list(KINDS.items()))), ("part",), BucketSpec(0, (), 1), None, COW
+    Schema.create(pa.schema(list(KINDS.items()))),
+    TableLayout(("part",), BucketSpec(0, (), 1), None, COW),
 )
 NUMBERS = itertools.count()
 

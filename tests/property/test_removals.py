@@ -34,7 +34,9 @@ class Changes:
         self.coordinator = stream.coordinator(hub.coordinator(), "upsert")
         self.writer: Participant = stream.participant(hub.writer(), "w")
         self.model = Model(table.handle.cache.known().table)  # type: ignore[arg-type]  # it has a spec
-        self.names = list(dict.fromkeys([*self.model.spec.key, *self.model.spec.partition_by]))
+        self.names = list(
+            dict.fromkeys([*self.model.spec.key, *self.model.spec.layout.partition_by])
+        )
         self.coordinator.start()
         for _ in range(2):
             self.writer.poll()

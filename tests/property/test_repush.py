@@ -291,9 +291,13 @@ class RepushMachine(RuleBasedStateMachine):
         self.wanted, self.collided = None, False
         if source is not None and self._newest("begin-repush") > self.before:
             self._loaded(source, wanted)
-        spec, buckets = table.spec, table.spec.buckets
+        spec, buckets = table.spec, table.spec.layout.buckets
         found = Layout(
-            spec.partition_by, spec.ordering == "o", spec.table_type, buckets.count, buckets.by
+            spec.layout.partition_by,
+            spec.layout.ordering == "o",
+            spec.layout.table_type,
+            buckets.count,
+            buckets.by,
         )
         if found != self.layout:
             assert found == wanted

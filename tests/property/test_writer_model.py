@@ -69,26 +69,26 @@ class Model:
         self.rows: dict[tuple[Any, ...], Row] = {}
 
     def key(self, row: Row) -> tuple[Any, ...]:
-        return tuple(row[c] for c in (*self.spec.partition_by, *self.spec.key))
+        return tuple(row[c] for c in (*self.spec.layout.partition_by, *self.spec.key))
 
     def newest(self, rows: list[Row], onto: dict[tuple[Any, ...], Row]) -> dict[Any, Row]:
         found = dict(onto)
         for row in rows:
             before = found.get(self.key(row))
-            if before is None or self.spec.ordering is None or _rank(row) >= _rank(before):
+            if before is None or self.spec.layout.ordering is None or _rank(row) >= _rank(before):
                 found[self.key(row)] = row
         return found
 
     def first(self, rows: list[Row]) -> dict[Any, Row]:
         """Of rows of one key the first, unless the ordering column chooses."""
-        if self.spec.ordering is not None:
+        if self.spec.layout.ordering is not None:
             return self.newest(rows, {})
         return {self.key(row): row for row in reversed(rows)}
 
     def twice(self, rows: list[Row]) -> bool:
         """Whether rows have one key, and nothing chooses one."""
         found = {self.key(row) for row in rows}
-        return self.spec.ordering is None and len(found) < len(rows)
+        return self.spec.layout.ordering is None and len(found) < len(rows)
 
     def partial(self, rows: list[Row], lacking: str) -> None:
         """Rows without a column leave it as it is."""
@@ -124,7 +124,7 @@ def apply(table: LiveTable, model: Model, step: tuple[str, list[list[Row]], int,
     elif operation == "changes":
         change(table, model, parts, removes=placed)
     elif operation == "partial":
-        needed = {*table.spec.key, *table.spec.partition_by, table.spec.ordering}
+        needed = {*table.spec.key, *table.spec.layout.partition_by, table.spec.layout.ordering}
         others = sorted(set(SCHEMA.names) - needed)
         lacking = others[bound % len(others)]
         columns = [name for name in SCHEMA.names if name != lacking]
@@ -132,7 +132,7 @@ def apply(table: LiveTable, model: Model, step: tuple[str, list[list[Row]], int,
         table.write("upsert", *_tables(parts, columns), clauses=clauses)
         model.partial(rows, lacking)
     elif operation == "delete":
-        columns = list(dict.fromkeys([*table.spec.key, *(table.spec.partition_by * placed)]))
+        columns = list(dict.fromkeys([*table.spec.key, *(table.spec.layout.partition_by * placed)]))
         table.write("delete", *_tables(parts, columns))
         gone = [tuple(row[c] for c in columns) for row in rows]
         model.rows = {
@@ -155,7 +155,7 @@ def apply(table: LiveTable, model: Model, step: tuple[str, list[list[Row]], int,
 
 def change(table: LiveTable, model: Model, parts: list[list[Row]], *, removes: bool) -> None:
     """Upsert and remove in turns; the counts must say what became of each key."""
-    names = dict.fromkeys([*table.spec.key, *table.spec.partition_by])
+    names = dict.fromkeys([*table.spec.key, *table.spec.layout.partition_by])
     came, before = [], dict(model.rows)
     for part in parts:
         came.append((removes, _tables([part], list(names) if removes else None)[0]))
@@ -187,7 +187,7 @@ def overwrite(table: LiveTable, model: Model, step: tuple[str, list[list[Row]], 
             return
         table.write("overwrite", *_tables(parts))
         model.rows = model.newest(rows, {})
-    elif operation == "dynamic" and table.spec.partition_by:
+    elif operation == "dynamic" and table.spec.layout.partition_by:
         if model.twice(rows):
             _refused(table, "overwrite", parts, overwrite="partitions")
             return

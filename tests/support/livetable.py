@@ -15,7 +15,7 @@ from plait.model.bucket import BucketId, BucketSpec, Partition
 from plait.model.changes import Changes, WriteStatus
 from plait.model.contract import Options
 from plait.model.instant import Instant, Operation
-from plait.model.plan import LIVE, Snapshot, TableSpec
+from plait.model.plan import LIVE, Snapshot, TableLayout, TableSpec
 from plait.model.request import WritePlan, WriteRequest
 from plait.model.schema import Schema
 from plait.read.slices import SliceReader
@@ -44,7 +44,7 @@ class LiveTable:
         self.store = store or open_store(uri, create=True)
         number = BucketSpec(0, tuple(key), buckets)
         arrow = Schema.create(schema)
-        self.spec = TableSpec(arrow, tuple(partition_by), number, ordering, table_type)
+        self.spec = TableSpec(arrow, TableLayout(tuple(partition_by), number, ordering, table_type))
         self.options = Options.of(options or {})
         self.files = LIVE.empty_table()
         self.version = 0

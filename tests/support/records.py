@@ -11,13 +11,15 @@ from plait.expr import parse_ddl
 from plait.kafka.records.change_sets import ChangeReader, ChangeSet
 from plait.kafka.settings import SinkSettings
 from plait.model.bucket import BucketSpec
-from plait.model.plan import TableSpec
+from plait.model.plan import TableLayout, TableSpec
 from plait.model.schema import Schema
 
 
 def spec_of(ddl: str, *key: str, ordering: str | None = None) -> TableSpec:
     """Return a table's layout."""
-    return TableSpec(Schema.create(parse_ddl(ddl)), (), BucketSpec(0, key, 2), ordering, "cow")
+    return TableSpec(
+        Schema.create(parse_ddl(ddl)), TableLayout((), BucketSpec(0, key, 2), ordering, "cow")
+    )
 
 
 def record(at: int, value: object, key: object = None, **parts: object) -> Message:

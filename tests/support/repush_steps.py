@@ -103,7 +103,7 @@ def is_laid_out(table: Table, report: RepushReport | None = None, *, buckets: in
     found = again(table).handle.cache.refresh().table
     if report is not None and report.version is not None:
         assert found.former
-    return found.repush is None and found.spec.buckets.count == buckets
+    return found.repush is None and found.spec.layout.buckets.count == buckets
 
 
 def nothing_is_left(table: Table) -> None:

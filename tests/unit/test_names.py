@@ -21,7 +21,7 @@ def test_a_record_key_in_one_text_is_one_column() -> None:
     ddl = "i bigint, d bigint, id bigint, day string"
     table = Table.create(place(), ddl, record_key="id", partition_by="day", ordering="i")
     spec = table.handle.cache.known().table.spec
-    assert (spec.key, spec.partition_by, spec.ordering) == (("id",), ("day",), "i")
+    assert (spec.key, spec.layout.partition_by, spec.layout.ordering) == (("id",), ("day",), "i")
 
 
 def test_a_text_that_is_no_column_is_refused_whole() -> None:

@@ -32,7 +32,7 @@ def by_bucket(table: Table) -> list[list[int]]:
     """Give keys by the bucket that they fall into."""
     batch = rows(*((n, 0, "") for n in range(40))).to_batches()[0]
     numbers = bucket_of(
-        key_hashes(batch, ["id"]), table.handle.cache.known().table.spec.buckets.count
+        key_hashes(batch, ["id"]), table.handle.cache.known().table.spec.layout.buckets.count
     )
     found: dict[int, list[int]] = {}
     for key, number in enumerate(numbers.tolist()):

@@ -113,7 +113,7 @@ class NumberOperations:
         if place is None or not place.arrived:
             if live:
                 staged = remove_rows(bucket, live, gone, self.existing, self.output)
-        elif self.output.spec.table_type == MOR:
+        elif self.output.spec.layout.table_type == MOR:
             self._write(bucket, LOG if live else BASE, [], incoming, staged)
             hide(staged, live, gone, self.existing)
         else:
@@ -166,7 +166,7 @@ class NumberOperations:
         if place is None or (replaced and not self.output.names_keys):
             staged.touched = touched_row(bucket, KEYS_ALL, 0)
             return
-        rewritten = merged and self.output.spec.table_type != MOR
+        rewritten = merged and self.output.spec.layout.table_type != MOR
         gone = place.left or place.matched or self.output.names_keys
         if gone or rewritten or self.output.tells_keys(place.arrived):
             staged.touched = place.digest.row(bucket)

@@ -429,7 +429,7 @@ def _plan_column(
     in_key = field.name in spec.key
     generated = field.name in made
     finite = pa.types.is_floating(field.type) and (
-        in_key or field.name in (spec.ordering, spec.finite, *spec.partition_sources)
+        in_key or field.name in (spec.layout.ordering, spec.finite, *spec.partition_sources)
     )
     strict = field.with_nullable(field.nullable and not in_key)
     if position < 0:

@@ -101,8 +101,8 @@ def partial(spec: TableSpec) -> Clauses:
     As in every upsert a row that comes in wins unless the ordering column says otherwise.
     """
     when: Predicate | None = None
-    if spec.ordering is not None:
-        ours, theirs = Name((TARGET, spec.ordering)), Name((SOURCE, spec.ordering))
+    if spec.layout.ordering is not None:
+        ours, theirs = Name((TARGET, spec.layout.ordering)), Name((SOURCE, spec.layout.ordering))
         when = Or((IsNull(ours), Compare(theirs, ">=", ours)))
     return Clauses((Update(when=when),), (Insert(),))
 
@@ -118,12 +118,13 @@ def rows_spec(operation: Operation, spec: TableSpec, schema: pa.Schema) -> Table
     if operation is Operation.MERGE:
         return source_spec(spec, schema)
     check_known(schema.names, spec.schema.names)
-    if spec.ordering in spec.schema.generated:
-        message = f"the ordering column {spec.ordering!r} is generated, and rows without all "
+    ordering = spec.layout.ordering
+    if ordering in spec.schema.generated:
+        message = f"the ordering column {ordering!r} is generated, and rows without all "
         message += "columns may lack what it comes from: nobody could tell which row wins"
         hint = "upsert whole rows, or use merge() with a condition"
         raise OptionError(message, hint=hint, key="missing_columns", value="keep")
-    placed = dict.fromkeys([*spec.partition_sources, *spec.key, *filter(None, [spec.ordering])])
+    placed = dict.fromkeys([*spec.partition_sources, *spec.key, *filter(None, [ordering])])
     for name in placed:
         if name not in schema.names:
             raise lacking_column(name, schema.names, "which a partial upsert needs")
@@ -169,7 +170,8 @@ def source_spec(spec: TableSpec, schema: pa.Schema) -> TableSpec:
             fields.append(pa.field(name, kind))
         else:
             fields.append(pa.field(name, storable_type(given, name)))
-    return replace(spec, schema=Schema(spec.schema.id, pa.schema(fields)), ordering=None)
+    layout = replace(spec.layout, ordering=None)
+    return replace(spec, schema=Schema(spec.schema.id, pa.schema(fields)), layout=layout)
 
 
 @dataclass(frozen=True, slots=True)

@@ -280,7 +280,7 @@ def remove_rows(
 ) -> Staged:
     """Stage a bucket without some of its live rows; files that lose all of theirs go."""
     staged = Staged(deleted=sum(len(positions) for positions in gone.values()))
-    if output.spec.table_type == MOR:
+    if output.spec.layout.table_type == MOR:
         hide(staged, files, gone, existing)
         return staged
     names = output.spec.copied

@@ -271,8 +271,8 @@ def split(batch: pa.RecordBatch, spec: TableSpec) -> Chunk:
     """
     partitions, codes = _places(batch, spec)
     if spec.keyed:
-        count = spec.buckets.count
-        buckets = bucket_of(key_hashes(batch, spec.buckets.hashed), count).astype(np.int64)
+        count = spec.layout.buckets.count
+        buckets = bucket_of(key_hashes(batch, spec.layout.buckets.hashed), count).astype(np.int64)
         codes = buckets if codes is None else codes * count + buckets
     elif codes is None:
         return Chunk(batch, {(partitions[0], UNKEYED): (0, batch.num_rows)})
@@ -299,7 +299,7 @@ def partition_codes(
     batch: pa.RecordBatch, spec: TableSpec
 ) -> tuple[list[Partition | None], Codes | None]:
     """Return the partitions of a batch and the number of each row's; None if there is one."""
-    if not spec.partition_by:
+    if not spec.layout.partition_by:
         return [()], None
     if not set(spec.partition_sources) <= set(batch.schema.names):
         return [None], None
@@ -345,5 +345,5 @@ def _group(number: int, partitions: Sequence[Partition | None], spec: TableSpec)
     if not spec.keyed:
         return partitions[number], UNKEYED
     # Without codes of their own all rows are in the only partition.
-    at, bucket = divmod(number, spec.buckets.count)
+    at, bucket = divmod(number, spec.layout.buckets.count)
     return partitions[at], bucket

@@ -59,7 +59,8 @@ class CowStage:
                 self.existing.source(file, names, hidden=hidden.get(file.path)) for file in files
             )
             new = self.incoming.sources(bucket, written=spec.written and bool(files))
-            return Merge(spec.key, spec.ordering, self.rule).rounds([*old, *new], self.budget)
+            merge = Merge(spec.key, spec.layout.ordering, self.rule)
+            return merge.rounds([*old, *new], self.budget)
 
         def changed(merged: Round) -> bool:
             count(merged, staged, bucket, self.rule, spec.key)
@@ -108,7 +109,8 @@ class MorStage:
             came = self._arrivals(bucket, own)
             paths = [str(each.path) for each in (*files, *came)]
             sources = self._sources(files, came, hidden, self.sink.range(bucket))
-            for merged in Merge(spec.key, spec.ordering, self.rule).rounds(sources, self.budget):
+            merge = Merge(spec.key, spec.layout.ordering, self.rule)
+            for merged in merge.rounds(sources, self.budget):
                 count(merged, staged, bucket, self.rule, spec.key)
                 lookups.add(merged.unchanged(spec.key))
                 gone += len(merged.gone)
@@ -150,7 +152,7 @@ class MorStage:
         within: Range,
     ) -> list[Source]:
         spec = self.output.spec
-        names = list(dict.fromkeys([*spec.key, *filter(None, [spec.ordering])]))
+        names = list(dict.fromkeys([*spec.key, *filter(None, [spec.layout.ordering])]))
         few = sum(each.rows for each in came)
         sieve: KeyFilter | None = None
         if few * _MANY_FOLD <= sum(file.rows for file in files):

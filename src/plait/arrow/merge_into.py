@@ -157,7 +157,7 @@ class MergeStage:
         """Do the merge on one bucket."""
         staged, lost = Staged(), LostRows({})
         digest, lookups = KeyDigest(self.output), Lookups.of(self.output)
-        masks = self.output.spec.table_type == MOR
+        masks = self.output.spec.layout.table_type == MOR
         kind = LOG if masks and files else BASE
         written = self.output.spec.written and bool(files) and not masks
 
@@ -215,7 +215,8 @@ class MergeStage:
     def _winners(self, incoming: Sequence[Source]) -> Source:
         """Return the row that an upsert takes, of all that came in with one key."""
         spec, limits = self.output.spec, self.output.limits
-        rounds = Merge(spec.key, spec.ordering, DuplicateRule.REPLACE).rounds(incoming, self.budget)
+        merge = Merge(spec.key, spec.layout.ordering, DuplicateRule.REPLACE)
+        rounds = merge.rounds(incoming, self.budget)
         return Source(
             SortedBatch(rows) for each in rounds for rows in kept_rows(each, limits.slice)
         )

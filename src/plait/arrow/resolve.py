@@ -108,7 +108,7 @@ class Resolver:
 
     def _winners(self, sources: Sequence[Source]) -> Iterator[SortedBatch]:
         spec, request = self.output.spec, self.output.plan.request
-        ordering = None if request.operation is Operation.MERGE else spec.ordering
+        ordering = None if request.operation is Operation.MERGE else spec.layout.ordering
         merge = Merge(spec.key, ordering, self.within)
         for each in merge.rounds(sources, self.budget):
             for rows in kept_rows(each, self.output.limits.slice):
@@ -125,7 +125,7 @@ class Resolver:
         other, and what was found is sorted; else what meets something is spilled.
         """
         spec = self.output.spec
-        names = {*spec.key, *filter(None, [spec.ordering])}
+        names = {*spec.key, *filter(None, [spec.layout.ordering])}
         if self.merging is not None:
             names = {*spec.key, *self.merging.target_columns}
         columns = [name for name in spec.schema.names if name in names]
@@ -204,7 +204,7 @@ class Resolver:
 
     def _ranks_higher(self, rows: JoinedRows, met: Flags) -> Flags:
         """Tell where the row that came in wins, of keys that both sides have."""
-        ordering, count = self.output.spec.ordering, int(np.count_nonzero(met))
+        ordering, count = self.output.spec.layout.ordering, int(np.count_nonzero(met))
         if ordering is None or not count:
             return np.ones(count, dtype=np.bool_)
         sides = ((rows.old, rows.old_at), (rows.new, rows.new_at))

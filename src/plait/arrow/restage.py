@@ -122,7 +122,7 @@ def require_restageable(before: WritePlan, plan: WritePlan, *, removes: Callable
     if places[0] == places[1] and not old.transforms_outside_key and not new.transforms_outside_key:
         return
     what = ""
-    moved = old.buckets.id != new.buckets.id
+    moved = old.layout.buckets.id != new.layout.buckets.id
     if moved and request.operation is Operation.OVERWRITE and request.overwrite == "partitions":
         what = "it overwrites the partitions of its rows"
     elif removes():
@@ -132,8 +132,8 @@ def require_restageable(before: WritePlan, plan: WritePlan, *, removes: Callable
         raise RetryableConflictError(
             message,
             hint="run the write again",
-            partitions=list(new.partition_by),
-            before=list(old.partition_by),
+            partitions=list(new.layout.partition_by),
+            before=list(old.layout.partition_by),
         )
 
 

@@ -106,7 +106,7 @@ class LogSink:
         orders = [order for order in orders if order.batches]
         self.output.announce(bucket_id(order.group)[0] for order in orders)
         limits, spec = self.output.limits, self.output.spec
-        merge = Merge(spec.key, spec.ordering, self.rule)
+        merge = Merge(spec.key, spec.layout.ordering, self.rule)
         for order in orders:
             bucket = bucket_id(order.group)
             logs = self.logs.setdefault(bucket, [])

@@ -294,7 +294,7 @@ class ArrowStaging(Staging):
         rule = rule_within(plan)
         runs = RunSink(
             spec.key,
-            None if deletes or merges else spec.ordering,
+            None if deletes or merges else spec.layout.ordering,
             self._limits,
             self._task.spill_directory,
             rule,
@@ -303,7 +303,7 @@ class ArrowStaging(Staging):
         if not spec.keyed:
             target = plan.options.size("file.size.target")
             return incoming, None, AppendSink(self._output, target)
-        if spec.table_type == MOR and not (deletes or plan.request.joins or self._across):
+        if spec.layout.table_type == MOR and not (deletes or plan.request.joins or self._across):
             return incoming, LogSink(self._output, rule, runs), None
         return incoming, None, None
 

@@ -35,7 +35,7 @@ class Announcer:
     def __call__(self, partitions: Iterable[Partition]) -> None:
         """Write one record; where a table has one partition, recovery knows it anyway."""
         partitions = tuple(partitions)
-        if not partitions or not self.plan.spec.partition_by:
+        if not partitions or not self.plan.spec.layout.partition_by:
             return
         attempt = f"{self.plan.label(self.label)}-{self._records}"
         write_inflight(self.store, self.plan.instant, partitions, attempt=attempt)

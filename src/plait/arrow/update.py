@@ -45,7 +45,7 @@ class ChangeStage:
             return staged
         keyed = self.output.spec.keyed
         digest = KeyDigest(self.output)
-        if self.output.spec.table_type == MOR:
+        if self.output.spec.layout.table_type == MOR:
             self._mask(bucket, chosen, digest, staged)
         else:
             for file, at in chosen:

@@ -81,14 +81,7 @@ def define_table(
         buckets=buckets,
         bucket_by=names_of(bucket_by, "bucket_by"),
     )
-    spec = TableSpec(
-        create_checks(made, texts_by_name(checks, "checks")),
-        layout.partition_by,
-        layout.buckets,
-        layout.ordering,
-        layout.table_type,
-        unique=unique,
-    )
+    spec = TableSpec(create_checks(made, texts_by_name(checks, "checks")), layout, unique=unique)
     if unique == UNIQUE_TABLE and not key:
         message = "unique='table' requires a record key"
         raise OptionError(message, hint="add record_key", key="unique", value=unique)
@@ -138,7 +131,7 @@ def require_layout_fits(table: TableDef, layout: TableLayout, options: Options) 
         OptionError, SchemaError: they do not fit the order of rows, the time to live or the sinks.
     """
     _check_policy(table.policy)
-    spec = layout.applied(table.spec, table.spec.schema)
+    spec = replace(table.spec, layout=layout)
     _check_order(options, spec)
     spec = laid_out(spec, options)
     _check_written(spec, table.ttl)
@@ -212,7 +205,7 @@ def fitting_ttl(ttl: Ttl, spec: TableSpec) -> Ttl:
         SchemaMismatchError: the table has no such column.
     """
     ttl.checked()
-    if ttl.unit == PARTITION and not spec.partition_by:
+    if ttl.unit == PARTITION and not spec.layout.partition_by:
         message = "the table has no partitions that could expire"
         raise OptionError(message, hint="use unit='row'", key="ttl", value=str(ttl))
     if not ttl.by_column:

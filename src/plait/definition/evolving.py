@@ -95,9 +95,11 @@ def with_name(table: TableDef, old: str, new: str) -> TableDef:
         return tuple(new if name == old else name for name in names)
 
     spec, ttl, options = table.spec, table.ttl, table.options
-    buckets = replace(spec.buckets, key=named(spec.buckets.key), by=named(spec.buckets.by))
+    layout = spec.layout
+    buckets = replace(layout.buckets, key=named(spec.key), by=named(layout.buckets.by))
     fields = (replace(each, sources=named(each.sources)).text for each in spec.fields)
-    ordering = new if spec.ordering == old else spec.ordering
+    ordering = new if layout.ordering == old else layout.ordering
+    layout = replace(layout, buckets=buckets, partition_by=tuple(fields), ordering=ordering)
     if ttl is not None and ttl.by_column and ttl.by == old:
         ttl = replace(ttl, by=new)
         if not ttl.by_column:
@@ -110,8 +112,7 @@ def with_name(table: TableDef, old: str, new: str) -> TableDef:
         if options.names("cluster.by") != columns:
             message = f"the order that the table records cannot name a column {new!r}"
             raise SchemaError(message, hint="choose another name", column=old)
-    spec = replace(spec, buckets=buckets, partition_by=tuple(fields), ordering=ordering)
-    return replace(table, spec=spec, ttl=ttl, options=options)
+    return replace(table, spec=replace(spec, layout=layout), ttl=ttl, options=options)
 
 
 def _renamed(table: TableDef, step: RenameColumn, uses: Mapping[str, str]) -> TableDef:
@@ -232,7 +233,7 @@ def uses_of(table: TableDef) -> dict[str, str]:
     uses = dict.fromkeys(() if order is None else order.columns, "recorded order")
     if table.ttl is not None and table.ttl.by_column:
         uses[table.ttl.by] = "time to live"
-    if spec.ordering is not None:
-        uses[spec.ordering] = "ordering column"
+    if spec.layout.ordering is not None:
+        uses[spec.layout.ordering] = "ordering column"
     uses |= dict.fromkeys(spec.partition_sources, "partition")
     return uses | dict.fromkeys(spec.key, "record key")

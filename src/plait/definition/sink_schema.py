@@ -26,7 +26,7 @@ class SinkSchema:
         """Return the schema of a table's rows."""
         plain = [pa.field(f.name, f.type, f.nullable) for f in spec.schema.arrow]
         key = dict.fromkeys((*spec.partition_sources, *spec.key))
-        return cls(pa.schema(plain), tuple(key), spec.ordering)
+        return cls(pa.schema(plain), tuple(key), spec.layout.ordering)
 
     @staticmethod
     def alike(one: Schema, other: Schema) -> bool:

@@ -49,7 +49,11 @@ _FAR = (1 << 63) - 1
 
 @dataclass(frozen=True)  # no slots: what follows from it is computed once
 class TableDef:
-    """What table-level decisions set, whole."""
+    """The definition of a table: what table-level decisions record, whole.
+
+    Engines see a part of it, its ``spec``. ``define_table`` makes that of a new table, and
+    ``from_dict`` that of one that is there; changes of a table make others by ``replace``.
+    """
 
     spec: TableSpec
     schemas: Mapping[int, Schema]
@@ -83,15 +87,10 @@ class TableDef:
         """Where keys are unique."""
         return self.spec.unique
 
-    @functools.cached_property
-    def layout(self) -> TableLayout:
-        """The layout that the table has."""
-        return TableLayout.of(self.spec)
-
     @property
     def moves(self) -> tuple[int, ...]:
         """The last versions before rows came into other places; other names are no such move."""
-        later = (*(each.layout.id for each in self.former[1:]), self.layout.id)
+        later = (*(each.layout.id for each in self.former[1:]), self.spec.layout.id)
         pairs = zip(self.former, later, strict=False)  # without former ones there is none
         return tuple(each.until for each, then in pairs if each.layout.id != then)
 
@@ -132,7 +131,7 @@ class TableDef:
     def features(self) -> tuple[str, ...]:
         """What a client must know to understand the table, beside what every client knows."""
         opened = () if self.repush is None else (self.repush.layout,)
-        layouts = (self.layout, *(each.layout for each in self.former), *opened)
+        layouts = (self.spec.layout, *(each.layout for each in self.former), *opened)
         told = {
             REPUSH: self.former or self.repushed or self.repush,
             BUCKET_BY: any(each.buckets.by for each in layouts),
@@ -159,19 +158,19 @@ class TableDef:
         schema = self.schemas[schema_id]
         for each in self.former:
             if version <= each.until:
-                return each.layout.applied(self.spec, schema)
+                return replace(self.spec, schema=schema, layout=each.layout)
         return self.spec if schema is self.spec.schema else replace(self.spec, schema=schema)
 
     def laid_out(self, spec: TableSpec, *, since: int) -> TableDef:
         """Return the definition with another schema or layout, which holds from a version on."""
         former = self.former
-        if TableLayout.of(spec) != self.layout:
-            former = (*former, FormerLayout(self.layout, since - 1))
+        if spec.layout != self.spec.layout:
+            former = (*former, FormerLayout(self.spec.layout, since - 1))
         return replace(self, spec=spec, former=former)
 
     def new_layout_id(self) -> int:
         """Return an id that no layout of the table has, or will have."""
-        ids = [self.layout.id, *(each.layout.id for each in self.former)]
+        ids = [self.spec.layout.id, *(each.layout.id for each in self.former)]
         return 1 + max(ids if self.repush is None else [*ids, self.repush.layout.id])
 
     def to_dict(self) -> dict[str, object]:
@@ -180,7 +179,7 @@ class TableDef:
         return {
             "schemas": [schema.to_dict() for schema in self.schemas.values()],
             "schema_id": spec.schema.id,
-            **self.layout.to_dict(),
+            **spec.layout.to_dict(),
             "contract": self.contract.to_dict(),
             "policy": self.policy,
             "isolation": self.isolation,
@@ -210,13 +209,7 @@ class TableDef:
             ):
                 raise TypeError(value)
             layout, (options, strange) = TableLayout.from_dict(value), _options(properties)
-            spec = TableSpec(
-                schemas[int(str(value["schema_id"]))],
-                layout.partition_by,
-                layout.buckets,
-                layout.ordering,
-                layout.table_type,
-            )
+            spec = TableSpec(schemas[int(str(value["schema_id"]))], layout)
             unique = str(value["unique"])
             if unique not in (UNIQUE_PARTITION, UNIQUE_TABLE):
                 raise ValueError(unique)
@@ -263,7 +256,7 @@ def laid_out_with(table: TableDef, version: int) -> Spans:
     the versions between have another one: so there may be several spans. For the newest layout
     the last version is far away.
     """
-    ends = [*((each.until, each.layout.id) for each in table.former), (_FAR, table.layout.id)]
+    ends = [*((each.until, each.layout.id) for each in table.former), (_FAR, table.spec.layout.id)]
     starts = [0, *(until + 1 for until, _ in ends)]
     same = next(layout for until, layout in ends if version <= until)
     spans: list[tuple[int, int]] = []
@@ -308,7 +301,7 @@ def _indexes(value: Mapping[str, object]) -> tuple[str | None, tuple[str, ...]]:
 
 
 def _check_spec(spec: TableSpec) -> None:
-    ordering = [] if spec.ordering is None else [spec.ordering]
+    ordering = [] if spec.layout.ordering is None else [spec.layout.ordering]
     strange = {*spec.key, *spec.partition_sources, *ordering} - set(spec.schema.names)
     if strange:
         message = f"columns {sorted(strange)}"

@@ -115,7 +115,7 @@ def _below(upper: Raw | None, lower: Raw | None) -> bool:
 def bounded_columns(spec: TableSpec) -> tuple[str, ...]:
     """Name the columns that get bounds: the first plain ones, the key, the ordering field."""
     plain = [field.name for field in spec.schema.arrow if is_plain(field.type)]
-    wanted = {*plain[:COLUMNS_MAX], *spec.key, *filter(None, (spec.ordering,))}
+    wanted = {*plain[:COLUMNS_MAX], *spec.key, *filter(None, (spec.layout.ordering,))}
     return tuple(name for name in plain if name in wanted)
 
 

@@ -225,7 +225,8 @@ class Leader:
     def _require_in_order(self, known: Mapping[str, str], begin: Mapping[str, str]) -> None:
         """Refuse new partitions where they may bring older rows of a key than the table has."""
         spec = self.table.handle.cache.known().table.spec
-        if not known or not spec.keyed or spec.ordering or self.settings.new_partitions != REFUSE:
+        ordered = not spec.keyed or spec.layout.ordering is not None
+        if not known or ordered or self.settings.new_partitions != REFUSE:
             return
         names = ", ".join(sorted(begin))
         message = f"partitions were added, so rows of a key may come out of order: {names}"

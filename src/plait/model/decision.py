@@ -107,7 +107,7 @@ def action_of(operation: Operation, scope: Scope, spec: TableSpec) -> Action:
         return _ACTIONS[operation]
     if scope.kind in (SCOPE_PARTITIONS, SCOPE_TABLE):
         return Action.REPLACE_COMMIT
-    return Action.COMMIT if spec.table_type == COW else Action.DELTA_COMMIT
+    return Action.COMMIT if spec.layout.table_type == COW else Action.DELTA_COMMIT
 
 
 class Span(NamedTuple):
@@ -392,7 +392,7 @@ class Decision:
             attempt=attempt,
             previous=previous,
             schema_id=spec.schema.id,
-            bucket_spec_id=spec.buckets.id,
+            bucket_spec_id=spec.layout.buckets.id,
         )
 
     def find_ended(self, instant: Instant) -> RolledBack | None:

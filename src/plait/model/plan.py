@@ -51,6 +51,9 @@ class Compression:
         return cls(codec, level)
 
 
+_ID_MAX, _VERSION_MAX = (1 << 31) - 1, (1 << 63) - 1
+Spans: TypeAlias = tuple[tuple[int, int], ...]
+"""Versions: the first and the last of each span of them."""
 COW, MOR = "cow", "mor"
 UNIQUE_PARTITION, UNIQUE_TABLE = "partition", "table"
 
@@ -89,167 +92,26 @@ class StoreSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class TableSpec:
-    """How rows of a table are laid out."""
-
-    schema: Schema
-    partition_by: tuple[str, ...]
-    buckets: BucketSpec
-    ordering: str | None
-    table_type: str  # COW | MOR
-    statistics: bool = field(default=True, compare=False)
-    """Whether bounds of new files are told: no change of the layout, either way is right."""
-    written: bool = field(default=False, compare=False)
-    """Whether files that copy rows say which version wrote each (``model/schema.py``)."""
-    compression: Compression = field(default=Compression(), compare=False)
-    """Of new files: readers take any."""
-    unique: str = field(default=UNIQUE_PARTITION, compare=False)
-    """Where keys are unique: in their partition, or in the table (RFC 0030)."""
-    finite: str | None = field(default=None, compare=False)
-    """A column without NaN although it orders nothing here: it will where the rows go next."""
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The columns of the record key; () if the table has none."""
-        return self.buckets.key
-
-    @property
-    def fields(self) -> tuple[PartitionField, ...]:
-        """What makes the partition of a row, in the order of the values."""
-        return tuple(map(parse_field, self.partition_by))
-
-    @property
-    def partition_sources(self) -> tuple[str, ...]:
-        """The columns from which the partition of a row is computed."""
-        return sources_of(self.fields) if self.partition_by else ()
-
-    @property
-    def partition_columns(self) -> tuple[str, ...]:
-        """The columns whose values are themselves partition values."""
-        return sources_of([field for field in self.fields if field.is_column])
-
-    @property
-    def decided_columns(self) -> tuple[str, ...]:
-        """The columns whose values a partition says: its own, and those that it generates."""
-        made = {each.text for each in self.fields if not each.is_column}
-        generated = (name for name, text in self.schema.generated.items() if text in made)
-        return (*self.partition_columns, *(generated if made else ()))
-
-    @property
-    def transforms_outside_key(self) -> tuple[PartitionField, ...]:
-        """Transforms that can put rows with the same record key into different partitions."""
-        own = (each for each in self.fields if not each.is_column)
-        return tuple(each for each in own if not determines((), self.key, each))
-
-    @property
-    def keyed(self) -> bool:
-        """Whether rows have an identity."""
-        return self.buckets.keyed
-
-    @property
-    def across(self) -> bool:
-        """Whether a key names one row in all partitions, and does not say in which it is.
-
-        Where the key decides the partition, it is unique in the table by being so in that.
-        """
-        if self.unique != UNIQUE_TABLE or not self.keyed:
-            return False
-        return not all(determines((), self.key, each) for each in self.fields)
-
-    @property
-    def copied(self) -> list[str]:
-        """What is read of rows that go into another file: all columns, the hidden one too."""
-        names: list[str] = list(self.schema.names)
-        return [*names, WRITTEN_COLUMN] if self.written else names
-
-    def dated(self) -> TableSpec:
-        """Return the layout of rows that come with the version that wrote them.
-
-        Raises:
-            InvariantError: the table does not keep it.
-        """
-        if not self.written:
-            message = f"rows with {WRITTEN_COLUMN} for a table that does not keep it"
-            raise InvariantError(message)
-        fields = self.schema.arrow.append(WRITTEN_FIELD)
-        return replace(self, schema=replace(self.schema, arrow=fields))
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The table at a version: what reading and merging need."""
-
-    version: int
-    spec: TableSpec
-    schemas: dict[int, Schema]
-    files: pa.Table = field(default_factory=LIVE.empty_table)
-    """Live files (LIVE), or only those that are looked at; with typed bounds (files/bounds.py)."""
-    total: int | None = None
-    """How many files are live, if these are not all of them."""
-    unmatched: int = 0
-    """How many of the others were left out because of their bounds."""
-
-    def dated(self) -> Snapshot:
-        """Return it for reads of the versions that wrote rows, also if that is kept no longer.
-
-        Files tell as much of it as they do: copies that were made since count as written then.
-        """
-        return replace(self, spec=replace(self.spec, written=True))
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeWindow:
-    """The commits after one version up to another: what reading their changes needs."""
-
-    since: int
-    snapshot: Snapshot
-    """The last version, without files: rows are read with its columns, or wider ones."""
-    files: pa.Table = field(default_factory=CHANGED.empty_table)
-    """CHANGED, by version, partition and bucket; only some of them where a task needs no more."""
-    one_layout: bool = True
-    """Whether all files lie where the last version would have them."""
-
-    @property
-    def until(self) -> int:
-        """The last version in it."""
-        return self.snapshot.version
-
-
-Spans: TypeAlias = tuple[tuple[int, int], ...]
-"""Versions: the first and the last of each span of them."""
-_ID_MAX, _VERSION_MAX = (1 << 31) - 1, (1 << 63) - 1
-
-
-@dataclass(frozen=True, slots=True)
 class TableLayout:
-    """Where rows lie: what only a repush can change."""
+    """Where rows lie: what only a repush can change.
+
+    It is a part of what engines see of a table (``TableSpec.layout``). ``define_layout`` makes it
+    for a new table and for a repush, and ``from_dict`` from a definition. A definition keeps those
+    that older versions have (``FormerLayout``), and that of an open repush.
+    """
 
     partition_by: tuple[str, ...]
+    """The columns and transforms whose values are a row's partition, as text."""
     buckets: BucketSpec
     """Its id is that of the layout; two layouts with one id differ in names of columns alone."""
     ordering: str | None
-    table_type: str
-
-    @classmethod
-    def of(cls, spec: TableSpec) -> TableLayout:
-        """Take the layout out of a spec."""
-        return cls(spec.partition_by, spec.buckets, spec.ordering, spec.table_type)
+    """The column that decides which of two rows with one key wins; None: the later one."""
+    table_type: str  # COW | MOR
 
     @property
     def id(self) -> int:
         """The number by which decisions name it."""
         return self.buckets.id
-
-    def applied(self, spec: TableSpec, schema: Schema) -> TableSpec:
-        """Return a spec of this layout and a schema."""
-        return replace(
-            spec,
-            schema=schema,
-            partition_by=self.partition_by,
-            buckets=self.buckets,
-            ordering=self.ordering,
-            table_type=self.table_type,
-        )
 
     def same_buckets(self, other: TableLayout) -> bool:
         """Tell whether each row is in the same partition and bucket in both."""
@@ -299,6 +161,25 @@ class TableLayout:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class FormerLayout:
+    """A layout that the table had, and the last version that had it."""
+
+    layout: TableLayout
+    until: int
+
+    def to_dict(self) -> dict[str, object]:
+        """Write it as JSON values."""
+        return {"until": self.until, **self.layout.to_dict()}
+
+    @classmethod
+    def from_dict(cls, value: object) -> FormerLayout:
+        """Read what ``to_dict`` wrote; raise KeyError, TypeError or ValueError."""
+        if not isinstance(value, dict):
+            raise TypeError(value)
+        return cls(TableLayout.from_dict(value), whole(value["until"], least=-1, most=_VERSION_MAX))
+
+
 def whole(value: object, *, least: int = 0, most: int) -> int:
     """Return a whole number of metadata; raise ValueError if it is none, or no sensible one.
 
@@ -322,19 +203,129 @@ def _names(value: object) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class FormerLayout:
-    """A layout that the table had, and the last version that had it."""
+class TableSpec:
+    """What reading and writing rows needs to know of a table; executors get it pickled.
 
+    It is the part of a definition (``TableDef.spec``) that engines see. ``define_table`` makes it
+    for a new table and ``TableDef.from_dict`` for one that is there; what a writer or a read needs
+    otherwise, ``replace`` makes from the table's own.
+    """
+
+    schema: Schema
     layout: TableLayout
-    until: int
+    statistics: bool = field(default=True, compare=False)
+    """Whether bounds of new files are told: no change of the layout, either way is right."""
+    written: bool = field(default=False, compare=False)
+    """Whether files that copy rows say which version wrote each (``model/schema.py``)."""
+    compression: Compression = field(default=Compression(), compare=False)
+    """Of new files: readers take any."""
+    unique: str = field(default=UNIQUE_PARTITION, compare=False)
+    """Where keys are unique: in their partition, or in the table (RFC 0030)."""
+    finite: str | None = field(default=None, compare=False)
+    """A column without NaN although it orders nothing here: it will where the rows go next."""
 
-    def to_dict(self) -> dict[str, object]:
-        """Write it as JSON values."""
-        return {"until": self.until, **self.layout.to_dict()}
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the record key; () if the table has none."""
+        return self.layout.buckets.key
 
-    @classmethod
-    def from_dict(cls, value: object) -> FormerLayout:
-        """Read what ``to_dict`` wrote; raise KeyError, TypeError or ValueError."""
-        if not isinstance(value, dict):
-            raise TypeError(value)
-        return cls(TableLayout.from_dict(value), whole(value["until"], least=-1, most=_VERSION_MAX))
+    @property
+    def fields(self) -> tuple[PartitionField, ...]:
+        """What makes the partition of a row, in the order of the values."""
+        return tuple(map(parse_field, self.layout.partition_by))
+
+    @property
+    def partition_sources(self) -> tuple[str, ...]:
+        """The columns from which the partition of a row is computed."""
+        return sources_of(self.fields) if self.layout.partition_by else ()
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns whose values are themselves partition values."""
+        return sources_of([field for field in self.fields if field.is_column])
+
+    @property
+    def decided_columns(self) -> tuple[str, ...]:
+        """The columns whose values a partition says: its own, and those that it generates."""
+        made = {each.text for each in self.fields if not each.is_column}
+        generated = (name for name, text in self.schema.generated.items() if text in made)
+        return (*self.partition_columns, *(generated if made else ()))
+
+    @property
+    def transforms_outside_key(self) -> tuple[PartitionField, ...]:
+        """Transforms that can put rows with the same record key into different partitions."""
+        own = (each for each in self.fields if not each.is_column)
+        return tuple(each for each in own if not determines((), self.key, each))
+
+    @property
+    def keyed(self) -> bool:
+        """Whether rows have an identity."""
+        return self.layout.buckets.keyed
+
+    @property
+    def across(self) -> bool:
+        """Whether a key names one row in all partitions, and does not say in which it is.
+
+        Where the key decides the partition, it is unique in the table by being so in that.
+        """
+        if self.unique != UNIQUE_TABLE or not self.keyed:
+            return False
+        return not all(determines((), self.key, each) for each in self.fields)
+
+    @property
+    def copied(self) -> list[str]:
+        """What is read of rows that go into another file: all columns, the hidden one too."""
+        names: list[str] = list(self.schema.names)
+        return [*names, WRITTEN_COLUMN] if self.written else names
+
+    def dated(self) -> TableSpec:
+        """Return it for rows that come with the version that wrote them.
+
+        Raises:
+            InvariantError: the table does not keep it.
+        """
+        if not self.written:
+            message = f"rows with {WRITTEN_COLUMN} for a table that does not keep it"
+            raise InvariantError(message)
+        fields = self.schema.arrow.append(WRITTEN_FIELD)
+        return replace(self, schema=replace(self.schema, arrow=fields))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The table at a version: what reading and merging need."""
+
+    version: int
+    spec: TableSpec
+    schemas: dict[int, Schema]
+    files: pa.Table = field(default_factory=LIVE.empty_table)
+    """Live files (LIVE), or only those that are looked at; with typed bounds (files/bounds.py)."""
+    total: int | None = None
+    """How many files are live, if these are not all of them."""
+    unmatched: int = 0
+    """How many of the others were left out because of their bounds."""
+
+    def dated(self) -> Snapshot:
+        """Return it for reads of the versions that wrote rows, also if that is kept no longer.
+
+        Files tell as much of it as they do: copies that were made since count as written then.
+        """
+        return replace(self, spec=replace(self.spec, written=True))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeWindow:
+    """The commits after one version up to another: what reading their changes needs."""
+
+    since: int
+    snapshot: Snapshot
+    """The last version, without files: rows are read with its columns, or wider ones."""
+    files: pa.Table = field(default_factory=CHANGED.empty_table)
+    """CHANGED, by version, partition and bucket; only some of them where a task needs no more."""
+    one_layout: bool = True
+    """Whether all files lie where the last version would have them."""
+
+    @property
+    def until(self) -> int:
+        """The last version in it."""
+        return self.snapshot.version

@@ -94,7 +94,7 @@ def _look_up(
     computed = _partitions_of(wanted, state.table.spec)
     points: Points | None = None
     through = BUCKETS
-    if computed is not None and state.table.spec.partition_by:
+    if computed is not None and state.table.spec.layout.partition_by:
         points, through = computed, PARTITION
     elif known is not None and known.usable:
         points, through = _by_index(handle, known, wanted), INDEX
@@ -189,7 +189,7 @@ def _array(values: list[object], name: str, spec: TableSpec) -> pa.Array:
 
 def _partitions_of(wanted: WantedKeys, spec: TableSpec) -> Points | None:
     """Return the partition of each key; None if the key does not say it."""
-    if not spec.partition_by:
+    if not spec.layout.partition_by:
         texts = [partition_text(())]
         places = np.zeros(len(wanted), np.int64)
         return Points(np.arange(len(wanted)), places, np.full(len(wanted), ANY), texts)

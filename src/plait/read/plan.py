@@ -260,7 +260,7 @@ def _partitions(texts: pa.Array, spec: TableSpec) -> list[Partition]:
     except ValueError as error:
         raise _damaged(error) from error
     if any(len(each) != len(spec.fields) for each in found):
-        names = ", ".join(spec.partition_by)
+        names = ", ".join(spec.layout.partition_by)
         message = f"a partition in the metadata lacks a value for one of {names}"
         raise _damaged(ValueError(message))
     return found
@@ -284,9 +284,9 @@ def _hashes(predicate: Predicate, spec: TableSpec, names: tuple[str, ...]) -> Ha
 
 def _by_bucket(files: pa.Table, predicate: Predicate, spec: TableSpec) -> Flags:
     """Keep the buckets in which rows may match; all buckets if the predicate does not say."""
-    hashes = _hashes(predicate, spec, spec.buckets.hashed)
+    hashes = _hashes(predicate, spec, spec.layout.buckets.hashed)
     if hashes is None:
         return np.ones(files.num_rows, dtype=np.bool_)
-    wanted = np.append(bucket_of(hashes, spec.buckets.count), UNKEYED)
+    wanted = np.append(bucket_of(hashes, spec.layout.buckets.count), UNKEYED)
     flags: Flags = np.isin(files["bucket"].to_numpy(), wanted)
     return flags

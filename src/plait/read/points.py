@@ -50,7 +50,7 @@ class WantedKeys:
         order = order[np.argsort(hashes[order], kind="stable")]
         rows = rows.take(pa.array(order))
         codes = _array(key_codes.take(encoded, order))
-        buckets = bucket_of(key_hashes(rows, spec.buckets.hashed), spec.buckets.count)
+        buckets = bucket_of(key_hashes(rows, spec.layout.buckets.hashed), spec.layout.buckets.count)
         return cls(rows, codes, hashes[order], buckets)
 
     def __len__(self) -> int:
@@ -156,7 +156,7 @@ class _Bucket:
         for number, file in files:
             yield number, file, (versions == file.version) | (versions == ANY)
         later = [each for each in files if each[1].kind == BASE]
-        cow = self.points.snapshot.spec.table_type == COW
+        cow = self.points.snapshot.spec.layout.table_type == COW
         later += [each for each in files if each[1].kind != BASE]
         for number, file in later:
             fits = (versions < file.version) & (versions != ANY)

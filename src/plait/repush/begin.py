@@ -73,16 +73,16 @@ class NewLayout:
         spec = table.spec
         if table.repush is not None:
             spec = table.spec_at(table.repush.base, spec.schema.id)
-        count = spec.buckets.count if self.buckets is None else self.buckets
-        ordering = spec.ordering if self.ordering is None else self.ordering or None
+        old = spec.layout
+        count = old.buckets.count if self.buckets is None else self.buckets
         new = define_layout(
             spec.schema,
             spec.key,
-            partition_by=spec.partition_by if self.partition_by is None else self.partition_by,
-            ordering=ordering,
-            table_type=spec.table_type if self.table_type is None else self.table_type,
+            partition_by=old.partition_by if self.partition_by is None else self.partition_by,
+            ordering=old.ordering if self.ordering is None else self.ordering or None,
+            table_type=old.table_type if self.table_type is None else self.table_type,
             buckets=count if spec.keyed or self.buckets is not None else None,
-            bucket_by=spec.buckets.by if self.bucket_by is None else self.bucket_by,
+            bucket_by=old.buckets.by if self.bucket_by is None else self.bucket_by,
         )
         require_layout_fits(table, new, table.options.merged(self.properties))
         return replace(new, buckets=replace(new.buckets, id=table.new_layout_id()))

@@ -244,7 +244,7 @@ def _definition(table: TableDef, repush: OpenRepush) -> TableDef:
     # Its own versions mean nothing in the table: its rows come with those of the table, or none.
     written = "on" if table.spec.written else "off"
     options = table.options.merged({**repush.properties, WRITTEN_OPTION: written})
-    spec = layout.applied(table.spec, table.spec.schema)
+    spec = replace(table.spec, layout=layout)
     return replace(
         table,
         spec=spec,

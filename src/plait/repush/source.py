@@ -194,7 +194,7 @@ def same_identity(old: TableSpec, layout: TableLayout) -> bool:
         return True
     now, then = (
         {field for field in map(parse_field, texts) if not determines((), old.key, field)}
-        for texts in (old.partition_by, layout.partition_by)
+        for texts in (old.layout.partition_by, layout.partition_by)
     )
     return now == then
 

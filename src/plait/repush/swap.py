@@ -97,7 +97,7 @@ def swap_draft(
         layout: the layout, under an id that no other one ever has.
     """
     added, removed = changes.added.num_rows, changes.removed.num_rows
-    spec = layout.applied(table.spec, table.spec.schema)
+    spec = replace(table.spec, layout=layout)
     return Decision(
         instant=handle.new_instant(state),
         action=Action.REPUSH,

@@ -64,10 +64,10 @@ class Route:
             wanted: the most tasks that are of use.
             files: the table's files (LIVE); none if the table is new.
         """
-        named = bool(spec.partition_by) and set(spec.partition_sources) <= set(columns)
+        named = bool(spec.layout.partition_by) and set(spec.partition_sources) <= set(columns)
         by_partition = named and all(_has_value(spec, each) for each in spec.fields)
         by_partition = by_partition and not spec.across  # a key may be in any of them
-        count = max(1, spec.buckets.count)
+        count = max(1, spec.layout.buckets.count)
         if not by_partition:
             # Each task gets as many buckets as the others.
             tasks = -(-count // -(-count // max(1, min(wanted, count))))
@@ -84,10 +84,10 @@ class Route:
 
         Values that do not fit the table's types count as null here: the task refuses them.
         """
-        f, count, task = values.functions, self.spec.buckets.count, values.functions.lit(0)
+        f, buckets, task = values.functions, self.spec.layout.buckets, values.functions.lit(0)
         if self.spec.keyed:
-            hashed = (_typed_column(values, self.spec, name) for name in self.spec.buckets.hashed)
-            task = f.pmod(f.xxhash64(*hashed), f.lit(count))
+            hashed = (_typed_column(values, self.spec, name) for name in buckets.hashed)
+            task = f.pmod(f.xxhash64(*hashed), f.lit(buckets.count))
         for share in self._share_values(values) if self.by_partition else ():
             task = task + f.pmod(share, f.lit(self.tasks))
         numbered: Column = f.pmod(task, f.lit(self.tasks)).cast(spark_type(pa.int32()))
@@ -102,13 +102,13 @@ class Route:
         """Return the task of each row, as ``sql`` does."""
         tasks = np.zeros(rows.num_rows, np.int64)
         if self.spec.keyed:
-            names = self.spec.buckets.hashed
-            hashes = key_hashes(typed(rows, self.spec, names), names)
-            tasks += hashes.view(np.int64) % max(1, self.spec.buckets.count)
+            buckets = self.spec.layout.buckets
+            hashes = key_hashes(typed(rows, self.spec, buckets.hashed), buckets.hashed)
+            tasks += hashes.view(np.int64) % max(1, buckets.count)
         if self.by_partition:
             placing = typed(rows, self.spec, self.spec.partition_sources)
             columns = [values_of(field, placing) for field in self.spec.fields]
-            values = pa.RecordBatch.from_arrays(columns, names=list(self.spec.partition_by))
+            values = pa.RecordBatch.from_arrays(columns, names=list(self.spec.layout.partition_by))
             tasks += self._shares(values, self.shift)
         tasks %= self.tasks
         return tasks
@@ -151,7 +151,7 @@ class Route:
 
     def _values(self, partitions: Sequence[Partition]) -> pa.RecordBatch:
         """Return partitions as rows of the table's types."""
-        names = self.spec.partition_by
+        names = self.spec.layout.partition_by
         kinds = [field.kind(self.spec.schema.arrow) for field in self.spec.fields]
         columns = [array_of([p[at] for p in partitions], kind) for at, kind in enumerate(kinds)]
         return pa.RecordBatch.from_arrays(columns, names=list(names))
@@ -159,7 +159,7 @@ class Route:
     def _shares(self, values: pa.RecordBatch, shift: int | None) -> Numbers:
         """Return the share of each row of partition values."""
         if shift is not None:
-            names = self.spec.partition_by
+            names = self.spec.layout.partition_by
             kept: Numbers = key_hashes(values, names).view(np.int64) >> shift
             return kept % self.tasks
         shares = np.zeros(values.num_rows, np.int64)

@@ -134,14 +134,14 @@ def _partitions(options: SourceOptions, table: Table, *, overwrite: bool) -> str
         message = "partitionOverwriteMode=static contradicts partitions=dynamic"
         raise OptionError(message, hint="keep one of them", key=_MODE_OPTION, value=mode)
     # As everywhere in Spark, a table without partitions is replaced as a whole.
-    divided = table.handle.cache.known().table.spec.partition_by
+    divided = table.handle.cache.known().table.spec.layout.partition_by
     return _DYNAMIC if mode == _DYNAMIC and divided else partitions
 
 
 def follows_session(options: SourceOptions, request: WriteRequest, spec: TableSpec) -> bool:
     """Tell whether the session decides which partitions of a table an overwrite replaces."""
     asked = options.find(_MODE_OPTION) is None and request.overwrite == "table"
-    return asked and request.operation is Operation.OVERWRITE and bool(spec.partition_by)
+    return asked and request.operation is Operation.OVERWRITE and bool(spec.layout.partition_by)
 
 
 def _read_set(options: SourceOptions, table: Table) -> ReadSet | None:
@@ -180,8 +180,8 @@ class Job:
     pending: PendingInstant
     contract: Contract
     """What it was begun under: each process of it writes under that, or not at all (INV-12)."""
-    layout: TableSpec
-    """How the rows are laid out."""
+    runs_spec: TableSpec
+    """What the rows of the runs are like: those of the table, or fewer columns."""
     consent: Consent
     """What its caller allows."""
     by_session: bool = False
@@ -213,17 +213,17 @@ class Job:
         handle.require_lock_consent()
         found = arrow_schema(schema)
         request = bringing(request, state.table, found)
-        spec = layout = with_columns_of(state.table, request).spec
+        spec = runs_spec = with_columns_of(state.table, request).spec
         if request.joins:
-            layout = rows_spec(request.operation, spec, found)
-            Merging.bind(request.clauses or Clauses(), spec, layout)
-        check_frame(found, layout, request.operation)
+            runs_spec = rows_spec(request.operation, spec, found)
+            Merging.bind(request.clauses or Clauses(), spec, runs_spec)
+        check_frame(found, runs_spec, request.operation)
         pending = pending_record(handle, request, state)
         timeout_s = _PATIENCE * state.table.options.seconds("heartbeat.timeout")
         pending = replace(pending, process="", timeout_s=timeout_s)  # its processes come and go
         plan = plan_of(request, state.table, handle.store.spec, pending.instant)
         plan = replace(plan, digests=digests)
-        return cls(plan, request, pending, state.table.contract, layout, handle.consent)
+        return cls(plan, request, pending, state.table.contract, runs_spec, handle.consent)
 
     def stage(self, rows: Batches) -> Message:
         """Stage the rows of one task."""
@@ -266,7 +266,7 @@ class Job:
             self.plan.spec,
             tuple(map(WriteStatus.from_bytes, statuses)),
             tuple(message.run for message in staged if message.run is not None),
-            layout=self.layout,
+            runs_spec=self.runs_spec,
             retried=any(message.attempt for message in staged),
         )
         handle = table.handle
@@ -283,10 +283,10 @@ class Job:
         self, store: Store, place: TaskSetting, rows: pa.RecordBatchReader
     ) -> tuple[str, Digest]:
         """Write the rows of a task as they come, checked and in the table's types."""
-        plan, layout, digester = self.plan, self.layout, Digester()
+        plan, runs_spec, digester = self.plan, self.runs_spec, Digester()
         path = data_path(RUN_HOME, UNKEYED, plan.instant, f"{place.label}-0000", RUN)
-        with DataFileWriter(store, FilePlace(path, RUN_HOME, UNKEYED, RUN), layout) as writer:
-            for batch in prepare(rows, layout, plan.request.operation):
+        with DataFileWriter(store, FilePlace(path, RUN_HOME, UNKEYED, RUN), runs_spec) as writer:
+            for batch in prepare(rows, runs_spec, plan.request.operation):
                 if plan.digests:
                     digester.add(batch)
                 writer.write(batch)

@@ -186,7 +186,7 @@ class SparkStaging(Staging):
             RetryableConflictError: the operation would mean something else there.
         """
         old, request = self._plan.spec, plan.request
-        deletes = request.operation is Operation.DELETE and bool(old.partition_by)
+        deletes = request.operation is Operation.DELETE and bool(old.layout.partition_by)
         named = any(set(old.partition_sources) <= set(frame.columns) for frame in self._frames)
         require_restageable(self._plan, plan, removes=lambda: deletes and named)
         fresh = SparkStaging(replace(plan, claims=self._plan.claims), self._announce, self._spark)
@@ -214,7 +214,7 @@ class SparkStaging(Staging):
         plan = self._plan
         idle = plan.request.operation in (Operation.DELETE, Operation.MERGE)
         idle = idle or plan.request.on_duplicate == "skip"
-        if self._route is None or idle or plan.spec.ordering is not None:
+        if self._route is None or idle or plan.spec.layout.ordering is not None:
             return None
         return frozenset(map(self._route.task_of, buckets))
 
@@ -389,7 +389,7 @@ class SparkStaging(Staging):
 
     def _pending_places(self) -> set[Partition]:
         """Return the partitions that the records of our tasks name."""
-        alone = not self._plan.spec.partition_by
+        alone = not self._plan.spec.layout.partition_by
         if alone and not self._replaced:
             return {()}
         return announced_places(self._store, self._plan.instant) | {()}

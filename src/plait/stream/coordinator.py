@@ -570,7 +570,7 @@ class Coordinator:
             record.instant,
             self._request.operation.value,
             table.spec.schema.id,
-            table.spec.buckets.id,
+            table.spec.layout.buckets.id,
             self._decided,
             self._offsets(),
             reset,

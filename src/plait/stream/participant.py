@@ -85,7 +85,7 @@ class WriterTurn:
         """
         table = handle.cache.refresh().table
         spec = table.spec
-        if (spec.schema.id, spec.buckets.id) != (turn.schema_id, turn.bucket_spec_id):
+        if (spec.schema.id, spec.layout.buckets.id) != (turn.schema_id, turn.bucket_spec_id):
             message = f"turn {turn.number} has another layout than the table"
             raise PlanStaleError(message, hint="the coordinator begins a new turn")
         operation = Operation(turn.operation)

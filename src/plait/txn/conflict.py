@@ -243,7 +243,7 @@ class Judge:
     def is_moved(self, theirs: Decision) -> bool:
         """Tell whether theirs lies under another layout, whose partitions have other names."""
         spec = self.spec
-        return spec is not None and theirs.bucket_spec_id != spec.buckets.id
+        return spec is not None and theirs.bucket_spec_id != spec.layout.buckets.id
 
     # --- what they mean for us ---------------------------------------------------------------
 
@@ -350,7 +350,7 @@ class Judge:
     @property
     def _copies(self) -> bool:
         """Whether files that we write may have rows of files that we replace."""
-        replaces = self.spec is not None and self.spec.table_type == COW
+        replaces = self.spec is not None and self.spec.layout.table_type == COW
         return replaces and self.operation in DATA and self.changes.removed.num_rows > 0
 
     def _reaches(self, partition: Partition, theirs: Decision | None) -> bool:

@@ -139,7 +139,7 @@ class ConflictChecker:
         The files rest on the base already, so what is rebased or carried over does not count.
         """
         conflicts: list[Conflict] = []
-        layout = state.table.layout.id
+        layout = state.table.spec.layout.id
         for decision in self.handle.cache.decisions(since, limit=until - since):
             if decision.bucket_spec_id != layout and decision.operation in (*DATA, *SERVICES):
                 if decision.operation in DATA:

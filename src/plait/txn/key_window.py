@@ -157,7 +157,7 @@ def _window(handle: TableHandle, state: TableState, manifest: Manifest) -> KeyWi
         or (window.since == window.until and window.decision != manifest.decision)
     ):
         window = KeyWindow(manifest.version, manifest.version, manifest.decision)
-    if manifest.layout != state.table.spec.buckets.id:
+    if manifest.layout != state.table.spec.layout.buckets.id:
         window = window.losing("the table was laid out anew", window.until, window.decision)
     if state.version - window.since > LAG_MAX:
         why = f"it is {state.version - manifest.version} versions behind"

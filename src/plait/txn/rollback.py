@@ -158,7 +158,7 @@ def _end_batch(
 def places_of(handle: TableHandle, pending: PendingInstant) -> tuple[Partition, ...]:
     """Return the partitions in which a pending instant may have files."""
     table = handle.cache.known().table
-    layouts = (table.layout, *(each.layout for each in table.former))
+    layouts = (table.spec.layout, *(each.layout for each in table.former))
     if all(layout.partition_by for layout in layouts):
         return pending.partitions
     return tuple(dict.fromkeys(((), *pending.partitions)))

@@ -343,7 +343,7 @@ class OptimisticTransaction:
         interval_s = base.table.options.seconds("heartbeat.interval")
         heartbeat = Heartbeat(handle, record.instant, interval_s=interval_s, since=record.v0)
         announced = set(record.partitions)
-        if not base.table.spec.partition_by:
+        if not base.table.spec.layout.partition_by:
             announced.add(())
         txn = cls(
             handle,

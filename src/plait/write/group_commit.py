@@ -47,7 +47,7 @@ class Gathered:
     """What was staged elsewhere for one instant."""
 
     spec: TableSpec
-    """The layout that it was staged for."""
+    """What the table was when it was staged."""
     statuses: tuple[WriteStatus, ...] = ()
     """Final files."""
     runs: tuple[str, ...] = ()
@@ -56,8 +56,8 @@ class Gathered:
     """Runs of other instants: theirs to delete."""
     spent: tuple[str, ...] = ()
     """Other files of the instant, which nobody needs once it is decided."""
-    layout: TableSpec | None = None
-    """How the rows of the runs are laid out, if not as the table."""
+    runs_spec: TableSpec | None = None
+    """What the rows of the runs are like, if not as those of the table."""
     retried: bool = False
     """Whether attempts failed that may have left files which nobody names."""
 
@@ -78,8 +78,9 @@ class Gathered:
         if same and foreseen and replace(spec, schema=before.schema) == before:
             return
         merged = any(map(_removes, (*self.foreign, *self.runs)))
-        asked_anew = (spec.partition_by, spec.ordering) != (before.partition_by, before.ordering)
-        if final or self.layout not in (None, before) or (merged and asked_anew):
+        now, then = spec.layout, before.layout
+        asked_anew = (now.partition_by, now.ordering) != (then.partition_by, then.ordering)
+        if final or self.runs_spec not in (None, before) or (merged and asked_anew):
             raise _layout_changed(ours)
         if not same:
             raise _layout_changed(ours)
@@ -88,7 +89,7 @@ class Gathered:
         """Read what all runs hold, oldest first; the flag tells removals from rows."""
         runs = itertools.groupby((*self.foreign, *self.runs), _removes)
         for removes, paths in runs:
-            spec = removals_spec(self.spec) if removes else self.layout or self.spec
+            spec = removals_spec(self.spec) if removes else self.runs_spec or self.spec
             schema = pa.schema([field.remove_metadata() for field in spec.schema.arrow])
             batches = _read(store, tuple(paths), schema)
             yield removes, pa.RecordBatchReader.from_batches(schema, batches)
@@ -113,9 +114,10 @@ def _read(store: Store, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.
 
 
 def removals_spec(spec: TableSpec) -> TableSpec:
-    """Return the layout of removals: the columns of the key and of the partitions."""
+    """Return the spec of removals: the columns of the key and of the partitions."""
     schema = input_schema(spec, Operation.DELETE, spec.schema.names)
-    return replace(spec, schema=Schema(spec.schema.id, schema), ordering=None)
+    layout = replace(spec.layout, ordering=None)
+    return replace(spec, schema=Schema(spec.schema.id, schema), layout=layout)
 
 
 def decide(

@@ -206,7 +206,7 @@ def _checked(request: WriteRequest, spec: TableSpec) -> WriteRequest:
         message = f"{request.operation} needs a record key, but the table has none"
         hint = "use append, or create the table with record_key=[...]"
         raise OptionError(message, hint=hint, key="operation", value=request.operation.value)
-    if request.overwrite == "partitions" and not spec.partition_by:
+    if request.overwrite == "partitions" and not spec.layout.partition_by:
         message = "partitions='dynamic' needs a partitioned table"
         raise OptionError(message, hint="omit it", key="partitions", value="dynamic")
     return request

@@ -67,7 +67,7 @@ class _Sink:
         """Return the rows of a bucket, without those that it removes."""
         spec, limits = self.output.spec, self.output.limits
         if order.removals:
-            merge = Merge(spec.key, spec.ordering, DuplicateRule.REPLACE)
+            merge = Merge(spec.key, spec.layout.ordering, DuplicateRule.REPLACE)
             yield from merged_order(order, merge, limits, limits.slice)
         else:
             yield from order.batches

@@ -12,7 +12,7 @@ import pytest
 
 from plait.arrow.ingest import split
 from plait.model.bucket import BucketSpec, Partition, partition_text
-from plait.model.plan import LIVE, TableSpec
+from plait.model.plan import LIVE, TableLayout, TableSpec
 from plait.model.schema import Schema, plain_type
 from plait.model.value import texts_of
 from plait.spark.route import Route
@@ -41,7 +41,7 @@ def spec_of(types: list[str]) -> TableSpec:
     names = [f"p{at}" for at in range(len(types))]
     columns = [pa.field(name, plain_type(kind)) for name, kind in zip(names, types, strict=True)]
     schema = Schema.create(pa.schema([pa.field("id", pa.int64()), *columns]))
-    return TableSpec(schema, tuple(names), BucketSpec(1, ("id",), 3), None, "cow")
+    return TableSpec(schema, TableLayout(tuple(names), BucketSpec(1, ("id",), 3), None, "cow"))
 
 
 TIMES = [
@@ -68,7 +68,7 @@ def test_spark_and_the_driver_compute_the_same_partition(
 ) -> None:
     """INV-08: rows of one partition and bucket that two tasks stage would be there twice."""
     schema = Schema.create(pa.schema([pa.field("id", pa.int64()), pa.field("c", plain_type(kind))]))
-    spec = TableSpec(schema, (field,), BucketSpec(1, ("id",), 3), None, "cow")
+    spec = TableSpec(schema, TableLayout((field,), BucketSpec(1, ("id",), 3), None, "cow"))
     rows = pa.Table.from_pylist(
         [{"id": at, "c": value} for at, value in enumerate(values * 3)], schema=schema.arrow
     )
@@ -93,7 +93,7 @@ def test_buckets_by_a_part_of_the_key_are_the_same_in_spark(
 ) -> None:
     """INV-08."""
     schema = Schema.create(pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.string())]))
-    spec = TableSpec(schema, (), BucketSpec(1, ("a", "b"), 5, by), None, "cow")
+    spec = TableSpec(schema, TableLayout((), BucketSpec(1, ("a", "b"), 5, by), None, "cow"))
     rows = pa.table({"a": [n % 9 for n in range(90)], "b": [f"b{n % 10}" for n in range(90)]})
     route = Route(spec, 5, by_partition=False)
     task = route.task(Values.of(spark)).alias("task")
@@ -130,7 +130,9 @@ def test_spark_and_the_driver_send_a_row_to_the_same_task(spark: SparkSession, k
     sent = (
         frame.selectExpr("*", "pmod(xxhash64(id), 3) AS bucket").select(*tasks, "bucket").toArrow()
     )
-    partitions = list(zip(*(texts_of(rows[name]) for name in spec.partition_by), strict=True))
+    partitions = list(
+        zip(*(texts_of(rows[name]) for name in spec.layout.partition_by), strict=True)
+    )
     buckets = sent["bucket"].to_pylist()
     (batch,) = rows.combine_chunks().to_batches()
     for route in routes:

@@ -108,7 +108,7 @@ class Run:
     def _last(self) -> dict[str, Any]:
         """End what is open, or lay it out once more, and let nobody kill it."""
         table = Table.open(self.plan.uri).handle.cache.refresh().table
-        there, now = self._open_layout(), table.spec.buckets.count
+        there, now = self._open_layout(), table.spec.layout.buckets.count
         counts = [layout["buckets"] for layout in LAYOUTS]
         wanted = (counts.index(now) + 1) % len(counts) if there is None else counts.index(there)
         return _ended(self._start("repush", wanted), limit_s=_ENDS_S)

@@ -75,7 +75,7 @@ def write(plan: Plan, number: int) -> dict[str, object]:
     while not over.is_set():
         commits += 1
         first = draw.randrange(plan.keys)
-        most = FEW if table.handle.cache.known().table.spec.table_type == COW else BATCH
+        most = FEW if table.handle.cache.known().table.spec.layout.table_type == COW else BATCH
         own = np.arange(first, min(first + draw.randint(1, most) * plan.writers, plan.keys))
         ids = own[own % plan.writers == number]
         value = plan.keys * commits + 1

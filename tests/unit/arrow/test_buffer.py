@@ -15,11 +15,11 @@ from plait.arrow.ingest import Chunk, Intake, split
 from plait.arrow.memory import MemoryLimits, owned, settled
 from plait.errors import StorageError
 from plait.model.bucket import BucketSpec
-from plait.model.plan import COW, TableSpec
+from plait.model.plan import COW, TableLayout, TableSpec
 from plait.model.schema import Schema
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
-SPEC = TableSpec(Schema.create(SCHEMA), (), BucketSpec(0, ("id",), 4), None, COW)
+SPEC = TableSpec(Schema.create(SCHEMA), TableLayout((), BucketSpec(0, ("id",), 4), None, COW))
 LIMITS = MemoryLimits(bucket=1 << 20, buffer=1 << 20)
 
 

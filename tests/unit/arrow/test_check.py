@@ -12,7 +12,7 @@ from plait.arrow.check import prepare
 from plait.errors import BadRecordError, OptionError, SchemaMismatchError
 from plait.model.bucket import BucketSpec
 from plait.model.instant import Operation
-from plait.model.plan import COW, TableSpec
+from plait.model.plan import COW, TableLayout, TableSpec
 from plait.model.schema import Schema
 from plait.read.condition import Condition
 
@@ -29,7 +29,9 @@ SCHEMA = pa.schema(
 
 
 def spec_of(*key: str, partition_by: tuple[str, ...] = ()) -> TableSpec:
-    return TableSpec(Schema.create(SCHEMA), partition_by, BucketSpec(0, key, 2), "rank", COW)
+    return TableSpec(
+        Schema.create(SCHEMA), TableLayout(partition_by, BucketSpec(0, key, 2), "rank", COW)
+    )
 
 
 def rows(**columns: object) -> pa.Table:

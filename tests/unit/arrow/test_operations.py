@@ -79,7 +79,7 @@ def test_rows_that_all_lose_change_nothing(make: Make) -> None:
     assert values(table) == {1: "kept", 2: "kept"}
     assert status.changes.added.num_rows == status.changes.removed.num_rows == 0
     assert status.changes.touched.num_rows == status.changes.masked.num_rows == 0
-    logs = table.spec.table_type == "mor"  # written before anybody knows
+    logs = table.spec.layout.table_type == "mor"  # written before anybody knows
     assert bool(status.changes.garbage.num_rows) is logs
 
 
@@ -304,7 +304,7 @@ def test_what_was_touched_is_told_by_the_files_where_they_hold_just_these_keys(m
     first = table.write("upsert", rows([1, 2]))
     assert first.changes.touched["keys"].to_pylist() == [KEYS_FILES]
     second = table.write("upsert", rows([2, 3]))
-    rewrites = table.spec.table_type == "cow"
+    rewrites = table.spec.layout.table_type == "cow"
     assert second.changes.touched["keys"].to_pylist() == [KEYS_INLINE if rewrites else KEYS_FILES]
     assert second.changes.touched["key_count"].to_pylist() == [2]
 
@@ -314,7 +314,7 @@ def test_the_first_file_of_a_bucket_is_its_base(make: Make) -> None:
     table.write("upsert", rows([1, 2, 3]))
     assert table.files["kind"].to_pylist() == [BASE]
     table.write("upsert", rows([2]))
-    kinds = [BASE] if table.spec.table_type == "cow" else [BASE, LOG]
+    kinds = [BASE] if table.spec.layout.table_type == "cow" else [BASE, LOG]
     assert sorted(table.files["kind"].to_pylist()) == kinds
     table.write("overwrite", rows([5]))
     assert table.files["kind"].to_pylist() == [BASE]

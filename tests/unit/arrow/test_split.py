@@ -9,7 +9,7 @@ import pytest
 from plait.arrow.ingest import split
 from plait.files.hash import bucket_of, key_hashes
 from plait.model.bucket import UNKEYED, BucketSpec
-from plait.model.plan import COW, TableSpec
+from plait.model.plan import COW, TableLayout, TableSpec
 from plait.model.schema import Schema
 
 SCHEMA = pa.schema(
@@ -18,7 +18,9 @@ SCHEMA = pa.schema(
 
 
 def spec_of(key: tuple[str, ...] = ("id",), partition_by: tuple[str, ...] = ()) -> TableSpec:
-    return TableSpec(Schema.create(SCHEMA), partition_by, BucketSpec(0, key, 4), None, COW)
+    return TableSpec(
+        Schema.create(SCHEMA), TableLayout(partition_by, BucketSpec(0, key, 4), None, COW)
+    )
 
 
 def batch_of(count: int, seed: int = 0) -> pa.RecordBatch:
@@ -91,6 +93,8 @@ def test_many_partition_columns_with_many_values_stay_apart() -> None:
     names = [f"c{i}" for i in range(6)]
     schema = pa.schema([(name, pa.int64()) for name in names])
     columns = {name: pa.array(np.arange(count)) for name in names}
-    spec = TableSpec(Schema.create(schema), tuple(names), BucketSpec(0, (), 1), None, COW)
+    spec = TableSpec(
+        Schema.create(schema), TableLayout(tuple(names), BucketSpec(0, (), 1), None, COW)
+    )
     chunk = split(pa.record_batch(columns), spec)
     assert len(chunk.spans) == count

@@ -259,7 +259,7 @@ def test_rows_of_a_merge_on_read_past_can_be_rewritten() -> None:
     table.write("upsert", rows(range(100)))
     table.write("upsert", rows(range(20, 60), "y"))
     table.write("delete", pa.table({"id": [0, 30]}))
-    table.spec = replace(table.spec, table_type="cow")
+    table.spec = replace(table.spec, layout=replace(table.spec.layout, table_type="cow"))
     table.write("upsert", rows([1, 31, 200], "z"))
     found = values(table)
     assert set(found) == set(range(100)) - {0, 30} | {200}
@@ -298,7 +298,7 @@ def test_files_that_are_not_sorted_are_merged_all_the_same() -> None:
     field = table.files.schema.field("bucket")
     keyed.files, keyed.version = table.files.set_column(at, field, bucket), table.version
     for table_type in ("cow", "mor"):
-        keyed.spec = replace(keyed.spec, table_type=table_type)
+        keyed.spec = replace(keyed.spec, layout=replace(keyed.spec.layout, table_type=table_type))
         keyed.write("upsert", rows([3, 4], table_type))
         assert set(values(keyed)) == {1, 3, 4, 5, 9}
 

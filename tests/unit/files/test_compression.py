@@ -16,17 +16,14 @@ from plait.files.writer import DataFileWriter
 from plait.model.bucket import BucketSpec
 from plait.model.changes import BASE, LOG
 from plait.model.contract import CODECS, Options
-from plait.model.plan import COW, Compression, TableSpec
+from plait.model.plan import COW, Compression, TableLayout, TableSpec
 from plait.model.schema import Schema
 from plait.storage.local import LocalStore
 from plait.storage.port import Store
 
 SPEC = TableSpec(
     Schema.create(pa.schema([("id", pa.int64()), ("name", pa.string())])),
-    (),
-    BucketSpec(0, (), 0),
-    None,
-    COW,
+    TableLayout((), BucketSpec(0, (), 0), None, COW),
 )
 ROWS = pa.table({"id": range(1000), "name": [f"name {n % 7}" for n in range(1000)]})
 

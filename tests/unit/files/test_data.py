@@ -23,7 +23,7 @@ from plait.files.reader import OpenFile, Schemas
 from plait.files.writer import DataFileWriter
 from plait.model.bucket import BucketSpec
 from plait.model.changes import ADDED, BASE
-from plait.model.plan import COW, TableSpec
+from plait.model.plan import COW, TableLayout, TableSpec
 from plait.model.schema import FIELD_ID, Schema
 from plait.model.value import to_raw
 from plait.storage.local import LocalStore
@@ -39,7 +39,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def spec_of(schema: pa.Schema, *key: str, ordering: str | None = None) -> TableSpec:
-    return TableSpec(Schema.create(schema), (), BucketSpec(0, key, 1), ordering, COW)
+    return TableSpec(Schema.create(schema), TableLayout((), BucketSpec(0, key, 1), ordering, COW))
 
 
 def write(store: Store, spec: TableSpec, *parts: pa.Table, rows: int = 1 << 17) -> pa.Table:

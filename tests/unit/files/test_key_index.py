@@ -26,12 +26,12 @@ from plait.files.writer import DataFileWriter
 from plait.model.bucket import BucketSpec
 from plait.model.changes import BASE
 from plait.model.order import KEY_ORDER, NO_ORDER
-from plait.model.plan import COW, TableSpec
+from plait.model.plan import COW, TableLayout, TableSpec
 from plait.model.schema import Schema
 from plait.storage.local import LocalStore
 
 SCHEMA = Schema.create(pa.schema([("id", pa.int64()), ("v", pa.int64())]))
-SPEC = TableSpec(SCHEMA, (), BucketSpec(0, ("id",), 1), None, COW)
+SPEC = TableSpec(SCHEMA, TableLayout((), BucketSpec(0, ("id",), 1), None, COW))
 FRONT = b"rows before it"
 HASHES = st.one_of(
     st.integers(0, 2**64 - 1),
@@ -210,7 +210,7 @@ def test_other_readers_of_parquet_do_not_notice_an_index(store: LocalStore, read
 
 def test_files_that_need_no_index_have_none(store: LocalStore) -> None:
     """Sorted by key, of a table without one, of one row group, and runs of an unfinished merge."""
-    unkeyed = TableSpec(SCHEMA, (), BucketSpec(0, (), 0), None, COW)
+    unkeyed = TableSpec(SCHEMA, TableLayout((), BucketSpec(0, (), 0), None, COW))
     assert INDEX_NAME.encode() in metadata_of(store, write(store, order=NO_ORDER))
     for spec, order, kind in ((SPEC, KEY_ORDER, BASE), (unkeyed, 5, BASE), (SPEC, NO_ORDER, RUN)):
         file = write(store, spec, order=order, kind=kind)

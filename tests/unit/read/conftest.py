@@ -18,7 +18,7 @@ from plait.files.writer import DataFileWriter
 from plait.model.bucket import UNKEYED, BucketSpec, Partition
 from plait.model.changes import BASE
 from plait.model.instant import Instant
-from plait.model.plan import COW, LIVE, Snapshot, TableSpec
+from plait.model.plan import COW, LIVE, Snapshot, TableLayout, TableSpec
 from plait.model.schema import Schema
 from plait.model.value import texts_of
 from plait.read.scan import Scan
@@ -44,8 +44,10 @@ class Built:
         table = rows.cast(self.spec.schema.arrow)
         buckets = np.full(table.num_rows, UNKEYED)
         if self.spec.keyed:
-            buckets = bucket_of(key_hashes(table, self.spec.key), self.spec.buckets.count)
-        parts = list(zip(*(texts_of(table[name]) for name in self.spec.partition_by), strict=True))
+            buckets = bucket_of(key_hashes(table, self.spec.key), self.spec.layout.buckets.count)
+        parts = list(
+            zip(*(texts_of(table[name]) for name in self.spec.layout.partition_by), strict=True)
+        )
         partitions = parts or [()] * table.num_rows
         places = list(zip(partitions, buckets.tolist(), strict=True))
         for place in sorted(set(places), key=str):
@@ -106,7 +108,7 @@ def build(tmp_path: Path) -> Build:
         group_rows: int = 1000,
     ) -> Built:
         layout = BucketSpec(0, tuple(key), buckets)
-        spec = TableSpec(Schema.create(schema), tuple(partition_by), layout, None, COW)
+        spec = TableSpec(Schema.create(schema), TableLayout(tuple(partition_by), layout, None, COW))
         return Built(LocalStore(str(tmp_path)), spec, group_rows)
 
     return make

@@ -12,7 +12,7 @@ import pytest
 from plait.errors import CorruptMetadataError
 from plait.files.hash import bucket_of, key_hashes
 from plait.model.bucket import BucketSpec, partition_text
-from plait.model.plan import COW, LIVE, Snapshot, TableSpec
+from plait.model.plan import COW, LIVE, Snapshot, TableLayout, TableSpec
 from plait.model.schema import Schema
 from plait.read.plan import ScanPlan, plan_scan
 from tests.unit.read.conftest import Build, Built
@@ -30,7 +30,7 @@ SCHEMA = Schema.create(
         ]
     )
 )
-SPEC = TableSpec(SCHEMA, ("day", "place"), BucketSpec(0, ("id",), 8), None, COW)
+SPEC = TableSpec(SCHEMA, TableLayout(("day", "place"), BucketSpec(0, ("id",), 8), None, COW))
 
 
 def entry(

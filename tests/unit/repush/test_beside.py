@@ -83,7 +83,7 @@ def test_keys_that_a_wider_partitioning_does_not_tell_apart_are_refused(met: str
     table.upsert(rows(2, v=9))
     table.cancel_repush()
     assert content(table) == sorted([*(r for r in expected if r[0] != 2), (2, "x", 9)])
-    assert table.handle.cache.refresh().table.spec.partition_by == ("p",)
+    assert table.handle.cache.refresh().table.spec.layout.partition_by == ("p",)
     nothing_is_left(table)
 
 
@@ -248,7 +248,7 @@ def test_a_savepoint_of_the_old_layout_is_read_and_restored_after_the_swap() -> 
     assert content(again(table), 4) == FIRST
     table.restore(version=4)
     assert content(again(table)) == FIRST
-    assert again(table).handle.cache.refresh().table.spec.partition_by == ("p",)
+    assert again(table).handle.cache.refresh().table.spec.layout.partition_by == ("p",)
     table.upsert(rows(1, p="y", v=4))
     assert content(again(table)) == sorted([*FIRST, (1, "y", 4)])
     table.drop_savepoint("old")
@@ -412,7 +412,7 @@ def test_a_table_without_a_key_is_laid_out_beside_appends_and_deletes() -> None:
     for table, client, _ in disturbed(unkeyed, meanwhile, step=3):
         client.repush(partition_by="p")
         assert content(again(table)) in (expected, FIRST)
-        assert again(table).handle.cache.refresh().table.spec.partition_by == ("p",)
+        assert again(table).handle.cache.refresh().table.spec.layout.partition_by == ("p",)
         assert not again(table).verify(data=True).problems
 
 

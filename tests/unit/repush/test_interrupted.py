@@ -114,12 +114,12 @@ def test_the_same_call_goes_on_after_a_restore_to_an_older_layout() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         beside(table, "repush-follow", stop).repush(buckets=3)
-    assert again(table).handle.cache.refresh().table.spec.partition_by == ()
+    assert again(table).handle.cache.refresh().table.spec.layout.partition_by == ()
     with pytest.raises(RepushOpenError):
         again(table).repush(buckets=3, partition_by=())
     again(table).repush(buckets=3)
     assert is_laid_out(table)
-    assert again(table).handle.cache.refresh().table.spec.partition_by == ("p",)
+    assert again(table).handle.cache.refresh().table.spec.layout.partition_by == ("p",)
     assert content(again(table)) == FIRST
 
 

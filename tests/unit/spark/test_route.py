@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from plait.model.bucket import BucketSpec, Partition, partition_text
-from plait.model.plan import LIVE, TableSpec
+from plait.model.plan import LIVE, TableLayout, TableSpec
 from plait.model.schema import Schema, plain_type
 from plait.spark.route import Route
 
@@ -22,7 +22,7 @@ CITIES = [(name,) for name in ("Rome", "Oslo", "Wien", "Praha", "Lima", "Kyiv", 
 def spec_of(kind: str, buckets: int = 2) -> TableSpec:
     columns = [pa.field("id", pa.int64()), pa.field("p", plain_type(kind))]
     schema = Schema.create(pa.schema(columns))
-    return TableSpec(schema, ("p",), BucketSpec(1, ("id",), buckets), None, "cow")
+    return TableSpec(schema, TableLayout(("p",), BucketSpec(1, ("id",), buckets), None, "cow"))
 
 
 def files_of(partitions: Sequence[Partition], sizes: Sequence[int], buckets: int = 2) -> pa.Table:

@@ -82,7 +82,8 @@ def test_a_decision_without_a_slot_is_not_written() -> None:
 
 def test_a_decision_gets_no_second_slot() -> None:
     """INV-02, INV-03: once it may be published, it is not published again."""
-    spec = replace(spec_of("id BIGINT", "id"), buckets=BucketSpec(7, ("id",), 2))
+    spec = spec_of("id BIGINT", "id")
+    spec = replace(spec, layout=replace(spec.layout, buckets=BucketSpec(7, ("id",), 2)))
     slot = functools.partial(Decision.in_slot, spec=spec, completed_ms=1, attempt="a", previous="p")
     placed = slot(replace(decision(), version=UNPUBLISHED), version=4)
     assert (placed.version, placed.bucket_spec_id) == (4, 7)

@@ -24,7 +24,7 @@ from plait.model.decision import (
     Scope,
 )
 from plait.model.instant import Action, Instant, Operation
-from plait.model.plan import TableSpec
+from plait.model.plan import TableLayout, TableSpec
 from plait.model.schema import Schema
 from plait.txn.conflict import Compare, Judge
 from plait.txn.keys import KeyOverlap
@@ -184,7 +184,8 @@ def test_an_expiry_is_met_by_places_and_redone_only_by_who_copied_rows(
     table_type: str, removes: bool, policy: str
 ) -> None:
     """INV-15: nobody is refused, and what was read counts as read before."""
-    spec = replace(partitioned(), table_type=table_type)
+    spec = partitioned()
+    spec = replace(spec, layout=replace(spec.layout, table_type=table_type))
     removed = pa.table({"path": ["a"] if removes else []}, schema=PATHS)
     changes = replace(touched(A0), removed=removed)
     read = ReadSet(3, (None,))
@@ -223,7 +224,7 @@ def test_a_serializable_predicate_is_asked_again_where_others_brought_rows() -> 
 
 def partitioned() -> TableSpec:
     schema = Schema.create(pa.schema([("id", pa.int64()), ("place", pa.string())]))
-    return TableSpec(schema, ("place",), BucketSpec(0, ("id",), 2), None, "cow")
+    return TableSpec(schema, TableLayout(("place",), BucketSpec(0, ("id",), 2), None, "cow"))
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ class RowCheck:
         return cls(
             spec.schema.arrow,
             spec.key,
-            {*spec.key, *spec.partition_sources, *([spec.ordering] if spec.ordering else [])},
+            {*spec.key, *spec.partition_sources, *filter(None, [spec.layout.ordering])},
             generated=generated_in(spec.schema),
             constraints=Constraints.of(spec.schema),
         )

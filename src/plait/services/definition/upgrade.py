@@ -328,7 +328,7 @@ def _found_in_layouts(
         remedy = f"`tablectl compact --full`; then {_CLEAN}"
         yield known.REPUSH, f"a repush, which left {files} files in {directory},", remedy
     opened = () if table.repush is None else (table.repush.layout,)
-    now = ((table.layout, "the layout of the table", "`tablectl repush` to another layout"),)
+    now = ((table.spec.layout, "the layout of the table", "`tablectl repush` to another layout"),)
     then = [(e.layout, f"the layout up to version {e.until}", _CLEAN) for e in table.former]
     later = ((layout, "the layout of the open repush", "cancel it") for layout in opened)
     for layout, what, remedy in (*now, *then, *later):

@@ -228,7 +228,7 @@ def _write(
 
 
 def _published(handle: TableHandle, name: str, state: TableState, run: IndexRun) -> Manifest | None:
-    layout = state.table.spec.buckets.id
+    layout = state.table.spec.layout.buckets.id
     return publish_run(handle, WrittenRun(name, layout, run, state.checksum))
 
 

@@ -135,7 +135,7 @@ def plan_due(handle: TableHandle) -> ClusteringPlan | None:
     files = state.snapshot(handle.store, wants=everything).files
     planner = _Planner.of(state, order, files, again=False)
     spec = state.table.spec
-    if spec.keyed and spec.table_type == COW and planner.any:
+    if spec.keyed and spec.layout.table_type == COW and planner.any:
         age_ms = int(state.table.options.seconds("cluster.after") * 1000)
         quiet = current_before(handle, state, age_ms)
         planner = replace(planner, newest=-1 if quiet is None else quiet)

@@ -200,8 +200,8 @@ def _busy(handle: TableHandle, state: TableState, now_ms: int) -> frozenset[Part
 
     One that hides rows by their places follows, and loses nothing by an expiry of rows.
     """
-    table = state.table
-    if table.ttl is not None and table.ttl.unit != PARTITION and table.spec.table_type != COW:
+    table, cow = state.table, state.table.spec.layout.table_type == COW
+    if table.ttl is not None and table.ttl.unit != PARTITION and not cow:
         return frozenset()
     default_s = table.options.seconds("heartbeat.timeout")
     writers = (each for each in load_pending(handle.store) if each.operation in DATA)

@@ -222,7 +222,7 @@ class FollowMasks:
         store, changes = self.masks.handle.store, staged.changes
         if any(each.restored is not None and each.table is not None for each in services):
             raise Obsolete(_OTHER_SCHEMA)  # it may have columns again that were not copied
-        if head.table.layout != self.base.table.layout:
+        if head.table.spec.layout != self.base.table.spec.layout:
             raise Obsolete(_OTHER_LAYOUT)
         buckets, sources = touched_buckets(changes), changes.moved["path"].to_pylist()
         then = find_live(self.base, store, buckets, sources)

@@ -229,7 +229,7 @@ class _Bucket:
 
     def _check_place(self) -> None:
         """Drop files that cannot be read, and report those with rows of another bucket."""
-        spec = self.snapshot.spec.buckets
+        spec = self.snapshot.spec.layout.buckets
         sound = []
         for file in self.files:
             try:

@@ -26,7 +26,7 @@ from plait.model.bucket import BucketId, partition_path, partition_text
 from plait.model.changes import KEYS_ALL, KEYS_NONE, PATHS, WriteStatus, touched_whole
 from plait.model.decision import SCOPE_BUCKETS, CommitResult, Scope
 from plait.model.instant import Operation
-from plait.model.plan import LIVE, Snapshot, TableLayout
+from plait.model.plan import LIVE, Snapshot
 from plait.model.request import WritePlan, WriteRequest
 from plait.model.schema import WRITTEN_FIELD, without_written
 from plait.read.equal import NO_PRINTS, Prints, fingerprints, unmatched
@@ -196,7 +196,7 @@ class _Repair:
     def _theirs(self, state: TableState) -> Snapshot:
         """Return the replica; only the same buckets where it is laid out alike."""
         theirs = state.snapshot(self.replica.store)
-        if not TableLayout.of(theirs.spec).same_buckets(TableLayout.of(self.snapshot.spec)):
+        if not theirs.spec.layout.same_buckets(self.snapshot.spec.layout):
             return theirs
         files = files_in(theirs.files, set(self.damaged))
         return replace(theirs, files=files, total=None)
