@@ -33,7 +33,7 @@ import plait
 from plait import Table
 from plait.ports import NullObserver
 from plait.replicate import Replicas, TableSink
-from plait.repush.begin import NewLayout, begin
+from plait.repush.begin import RepushRequest, begin
 from plait.spark.options import WRITING, SourceOptions
 from plait.spark.sink import begin_write
 from plait.stream.transport import Hub
@@ -270,7 +270,7 @@ def repush(table: Table) -> None:
     with table.writer("upsert") as writer:
         writer.write(ROWS)
         other = another_client(table)
-        begin(other.handle, NewLayout(buckets=2))
+        begin(other.handle, RepushRequest(buckets=2))
         with uncounted():
             another_client(table).upsert(OTHER_ROWS)
         report = other.repush(buckets=2)

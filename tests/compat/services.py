@@ -10,7 +10,7 @@ from unittest import mock
 import pyarrow as pa
 
 from plait import Table, Ttl
-from plait.repush.begin import NewLayout, begin
+from plait.repush.begin import RepushRequest, begin
 from plait.services.definition.alter import Alteration
 from plait.timeline import paths
 from tests.compat.golden import Golden, Row
@@ -406,7 +406,10 @@ def repushed() -> Golden:
 
     put("first", *range(12))
     before = dict(rows)
-    begin(table.handle, NewLayout(3, ("day",), table_type="mor", rows_per_task=4))
+    begin(
+        table.handle,
+        RepushRequest(buckets=3, partition_by=("day",), table_type="mor", rows_per_task=4),
+    )
     put("meanwhile", 1, 20)
     remove(2)
     table.repush(buckets=3, partition_by="day", table_type="mor", rows_per_task=4)
@@ -421,11 +424,14 @@ def repushed() -> Golden:
     table.restore(version=table.version - 2)
     rows = swapped
     golden.shows(rows.values())
-    begin(table.handle, NewLayout(1))
+    begin(table.handle, RepushRequest(buckets=1))
     table.cancel_repush()
     put("cancelled", 6)
     table.repush(partition_by=(), buckets=1)
     golden.shows(rows.values())
-    begin(table.handle, NewLayout(4, table_type="cow", properties={"file.size.target": "64MiB"}))
+    begin(
+        table.handle,
+        RepushRequest(buckets=4, table_type="cow", properties={"file.size.target": "64MiB"}),
+    )
     put("open", 7)
     return golden

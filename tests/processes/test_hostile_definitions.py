@@ -161,7 +161,7 @@ def with_sinks(root: Path) -> None:
 def with_source(root: Path) -> None:
     """Make a table with an open repush from a source elsewhere, and what else a definition has."""
     from plait.model.repush import SourceAddress
-    from plait.repush.begin import NewLayout, begin
+    from plait.repush.begin import RepushRequest, begin
     from plait.repush.source import WantedSource
 
     table = Table.create(
@@ -176,7 +176,7 @@ def with_source(root: Path) -> None:
     source = str(root) + "-source.parquet"
     pq.write_table(more, source)
     asked = WantedSource(SourceAddress.of(f"parquet:{source}"), given=True)
-    begin(table.handle, NewLayout(source=asked))
+    begin(table.handle, RepushRequest(source=asked))
 
 
 def addresses(listener: Listener, elsewhere: Elsewhere) -> dict[str, str]:

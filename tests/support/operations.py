@@ -20,7 +20,7 @@ from plait.definition.create import define_table
 from plait.errors import TableError
 from plait.index.manifest import list_manifests
 from plait.ports import Ports
-from plait.repush import NewLayout, begin
+from plait.repush import RepushRequest, begin
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow
 from plait.storage import open_store
@@ -165,7 +165,7 @@ def read(table: Table) -> None:
 
 def repush(table: Table, **layout: Any) -> object:
     """Lay the table out anew, and change a row while that is open."""
-    begin(table.handle, NewLayout(**layout))
+    begin(table.handle, RepushRequest(**layout))
     changed = pa.table({"id": [0], "day": ["a"], "at": [dt.date(2801, 1, 1)]}, schema=SCHEMA)
     if table.handle.cache.known().table.spec.keyed:
         table.upsert(changed)
@@ -180,7 +180,7 @@ def is_laid_out(table: Table) -> bool:
 def cancelled_repush(table: Table) -> object:
     """Begin to lay the table out anew, and give it up when it was loaded."""
     handle = table.handle
-    opened = begin(handle, NewLayout(buckets=3))
+    opened = begin(handle, RepushRequest(buckets=3))
     assert opened is not None
     shadow = Shadow.open(handle, opened)
     progress = shadow.progress()

@@ -31,37 +31,42 @@ _ROWS_PER_TASK_MAX = 1 << 40
 _ORDER = ("cluster.by", "cluster.kind")
 
 
-@dataclass(frozen=True, slots=True)
-class NewLayout:
-    """What a table is to become; None: as it is."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepushRequest:
+    """What one call asks of a repush, with the names of the arguments of ``Table.repush``.
+
+    ``Table.repush`` and ``tablectl repush`` make it from what a person named, ``undo`` from a
+    former layout, and ``resumed`` from a repush that is open. It is no part of a definition: what
+    the decision records of it is an ``OpenRepush``. What is None stays as the table has it.
+    """
 
     buckets: int | None = None
     partition_by: tuple[str, ...] | None = None
     ordering: str | None = None
-    """"" for none."""
+    """The ordering column; an empty text for none."""
     table_type: str | None = None
     properties: Mapping[str, object] = field(default_factory=dict)
-    """Options that change with it."""
+    """Options that change with the swap."""
     rows_per_task: int = ROWS_PER_TASK
     bucket_by: tuple[str, ...] | None = None
-    """() for the whole key."""
+    """The columns whose hash chooses the bucket; () for the whole key."""
     source: WantedSource | None = None
     """Whose rows replace those of the table; None: it keeps its rows."""
     expire: Ttl | None = None
     """Rows that are older are removed before the copy begins; None: none is."""
     commit_id: str | None = None
-    """Of its swap: a repush whose commit id was committed is over."""
+    """The commit id of the swap: a repush whose commit id was committed is over."""
 
     def __post_init__(self) -> None:
         """Refuse a commit id that names nothing; raise OptionError."""
         require_commit_id(self.commit_id)
 
-    def chosen(self) -> dict[str, str]:
-        """Return the options that change with it, as the table keeps them."""
+    def recorded_properties(self) -> dict[str, str]:
+        """Return the options that change with the swap, as the table keeps them."""
         return Options.of(self.properties).to_dict()
 
-    def layout(self, table: TableDef) -> TableLayout:
-        """Return the layout that it leads to, with an id of its own.
+    def layout_for(self, table: TableDef) -> TableLayout:
+        """Return the layout that it leads a table to, with an id of its own.
 
         While a repush is open, what is not named is as it was when that began: a restore may have
         given the table another layout since.
@@ -107,18 +112,24 @@ def with_order(
     return {**values, "cluster.by": ",".join(names), "cluster.kind": "sort"}
 
 
-def resumed(opened: OpenRepush) -> NewLayout:
-    """Return what leads to an open repush, to go on with it."""
-    layout = opened.layout
-    return NewLayout(
-        layout.buckets.count or None,
-        layout.partition_by,
-        layout.ordering or "",
-        layout.table_type,
-        opened.properties,
-        opened.rows_per_task,
-        layout.buckets.by,
-        _same(opened),
+def request_for(layout: TableLayout) -> RepushRequest:
+    """Return the request that leads to a layout."""
+    return RepushRequest(
+        buckets=layout.buckets.count or None,
+        partition_by=layout.partition_by,
+        ordering=layout.ordering or "",
+        table_type=layout.table_type,
+        bucket_by=layout.buckets.by,
+    )
+
+
+def resumed(opened: OpenRepush) -> RepushRequest:
+    """Return the request that leads to an open repush, to go on with it."""
+    return replace(
+        request_for(opened.layout),
+        properties=opened.properties,
+        rows_per_task=opened.rows_per_task,
+        source=_same(opened),
         commit_id=opened.commit_id,
     )
 
@@ -130,7 +141,7 @@ def _same(opened: OpenRepush) -> WantedSource | None:
     return WantedSource(opened.source.address, since=opened.base, given=False)
 
 
-def begin(handle: TableHandle, wanted: NewLayout) -> OpenRepush | None:
+def begin(handle: TableHandle, request: RepushRequest) -> OpenRepush | None:
     """Begin a repush, or go on with the one that is open if it leads to the same.
 
     Returns None if its commit id was committed: then it is over.
@@ -145,28 +156,28 @@ def begin(handle: TableHandle, wanted: NewLayout) -> OpenRepush | None:
         UndoneError: a restore undid the commit of this commit id.
     """
     met: list[OpenRepush] = []
-    look = _Look(handle, wanted.source)
+    look = _Look(handle, request.source)
 
     def draft(state: TableState) -> Decision | None:
         table, there = state.table, state.table.repush
         met.clear()
-        if is_over(handle, state, wanted.commit_id):
+        if is_over(handle, state, request.commit_id):
             return None
-        layout = wanted.layout(table)
+        layout = request.layout_for(table)
         if there is not None:
-            _require_same(there, layout, wanted)
+            _require_same(there, layout, request)
             met[:] = [there]
             return None
-        base, source = _sourced(state, wanted, layout, look)
+        base, source = _sourced(state, request, layout, look)
         instant = handle.new_instant(state)
         opened = OpenRepush(
             repush_directory(instant.nonce),
             base,
             layout,
-            wanted.rows_per_task,
-            wanted.chosen(),
+            request.rows_per_task,
+            request.recorded_properties(),
             source,
-            wanted.commit_id,
+            request.commit_id,
         )
         met[:] = [opened]
         return _draft(instant, Operation.BEGIN_REPUSH, state, replace(table, repush=opened))
@@ -222,7 +233,7 @@ class _Look:
         return found.source
 
 
-def require_layout(handle: TableHandle, wanted: NewLayout) -> None:
+def require_layout(handle: TableHandle, request: RepushRequest) -> None:
     """Refuse what ``begin`` would refuse for its layout; write nothing.
 
     Raises:
@@ -231,24 +242,24 @@ def require_layout(handle: TableHandle, wanted: NewLayout) -> None:
         RepushOpenError: another repush is open.
     """
     table = handle.cache.refresh().table
-    if wanted.expire is not None and wanted.source is not None:
+    if request.expire is not None and request.source is not None:
         message = "expire removes rows of the table, and a source replaces all of them"
         hint = "name one of them; rows of the source can expire after the repush"
-        raise OptionError(message, hint=hint, key="expire", value=str(wanted.expire))
-    layout = wanted.layout(table)
+        raise OptionError(message, hint=hint, key="expire", value=str(request.expire))
+    layout = request.layout_for(table)
     if table.repush is not None:
-        _require_same(table.repush, layout, wanted)
+        _require_same(table.repush, layout, request)
 
 
 def _sourced(
-    state: TableState, wanted: NewLayout, layout: TableLayout, look: _Look
+    state: TableState, request: RepushRequest, layout: TableLayout, look: _Look
 ) -> tuple[int, RepushSource | None]:
     """Return since when changes are followed, and what is loaded; None: the rows of then."""
-    if wanted.source is None:
+    if request.source is None:
         return state.version, None
     require_no_replicas(state.table, "a repush from a source")
     require_identity(state.table.spec, layout)
-    base = state.version if wanted.source.since is None else wanted.source.since
+    base = state.version if request.source.since is None else request.source.since
     state.require_readable(base, onwards=True)
     require_followable(look.handle, state, base)
     return base, look.at(state)
@@ -286,10 +297,12 @@ def _draft(instant: Instant, operation: Operation, state: TableState, table: Tab
     )
 
 
-def _require_same(there: OpenRepush, layout: TableLayout, wanted: NewLayout) -> None:
-    same = there.layout.same_place(layout) and dict(there.properties) == wanted.chosen()
-    same = same and wanted.commit_id in (None, there.commit_id)
-    address = None if wanted.source is None else located(wanted.source.address)
+def _require_same(there: OpenRepush, layout: TableLayout, request: RepushRequest) -> None:
+    same = (
+        there.layout.same_place(layout) and dict(there.properties) == request.recorded_properties()
+    )
+    same = same and request.commit_id in (None, there.commit_id)
+    address = None if request.source is None else located(request.source.address)
     if same and address == (None if there.source is None else there.source.address):
         return
     message = f"another repush is open, in {there.directory}"

@@ -26,7 +26,7 @@ from plait.model.decision import Decision
 from plait.model.instant import Operation
 from plait.model.plan import StoreSpec
 from plait.model.repush import TABLE, OpenRepush
-from plait.repush.begin import NewLayout, begin, is_over, require_layout
+from plait.repush.begin import RepushRequest, begin, is_over, require_layout
 from plait.repush.follow import FollowRound, changing
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow
@@ -93,7 +93,7 @@ class RepushReport:
 
 
 def repush(
-    handle: TableHandle, wanted: NewLayout, *, spark: SparkSession | None = None
+    handle: TableHandle, request: RepushRequest, *, spark: SparkSession | None = None
 ) -> RepushReport:
     """Lay a table out anew beside its writers; go on with a repush that is open.
 
@@ -113,26 +113,28 @@ def repush(
             or the commit id is that of another operation; the table is as it was.
         ClockUnavailableError: rows are to expire, and the store tells no time.
     """
-    handle = handle if wanted.source is None else wanted.source.allowed_by(handle)
-    _require_session(handle, wanted, spark)
-    expired, spent_s = _expire(handle, wanted)
-    opened = begin(handle, wanted)
+    handle = handle if request.source is None else request.source.allowed_by(handle)
+    _require_session(handle, request, spark)
+    expired, spent_s = _expire(handle, request)
+    opened = begin(handle, request)
     if opened is None:
-        return _finished(handle, str(wanted.commit_id))
+        return _finished(handle, str(request.commit_id))
     source = None if opened.source is None else str(opened.source.address)
     report = RepushReport(opened.directory, opened.base, source, rows_expired=expired)
-    if wanted.expire is not None:
+    if request.expire is not None:
         report.seconds["expire"] = spent_s
-    options = {} if wanted.source is None else wanted.source.options
+    options = {} if request.source is None else request.source.options
     work = _Work(handle, opened, report, options, spark)
     return work.run()
 
 
-def _require_session(handle: TableHandle, wanted: NewLayout, spark: SparkSession | None) -> None:
+def _require_session(
+    handle: TableHandle, request: RepushRequest, spark: SparkSession | None
+) -> None:
     """Refuse a session that could not do the work of a repush, before that is open."""
     stores = [handle.store.spec]
-    if wanted.source is not None and wanted.source.address.kind == TABLE:
-        stores.append(StoreSpec(located(wanted.source.address).place))
+    if request.source is not None and request.source.address.kind == TABLE:
+        stores.append(StoreSpec(located(request.source.address).place))
     require_session(spark, ArrowEngine(store=handle.store), stores)
 
 
@@ -144,20 +146,20 @@ def _finished(handle: TableHandle, commit_id: str) -> RepushReport:
     return RepushReport("", -1 if version is None else version - 1, version=version)
 
 
-def _expire(handle: TableHandle, wanted: NewLayout) -> tuple[int, float]:
+def _expire(handle: TableHandle, request: RepushRequest) -> tuple[int, float]:
     """Remove the rows that are too old; return how many, and the seconds that it took.
 
     A repush that is open has its rows already: nothing is removed for it any more.
     """
-    if wanted.expire is None:
+    if request.expire is None:
         return 0, 0.0
-    require_layout(handle, wanted)
+    require_layout(handle, request)
     state = handle.cache.known()
-    if state.table.repush is not None or is_over(handle, state, wanted.commit_id):
+    if state.table.repush is not None or is_over(handle, state, request.commit_id):
         return 0, 0.0
     clock = handle.ports.clock
     began = clock.monotonic()
-    report = expire(handle, plan_expiry(handle, wanted.expire))
+    report = expire(handle, plan_expiry(handle, request.expire))
     return report.rows_deleted, clock.monotonic() - began
 
 

@@ -124,7 +124,7 @@ def with_other_rows(draft: Decision, stats: WriteStats) -> Decision:
 def _require_fitting(repush: OpenRepush, table: TableDef) -> None:
     """Refuse a layout that does not go with what was set since the repush began."""
     try:
-        resumed(repush).layout(table)
+        resumed(repush).layout_for(table)
     except (OptionError, SchemaError) as error:
         message = f"the table changed since the repush began, and does not fit any more: {error}"
         hint = "cancel the repush, or take the change back and run the repush again"

@@ -10,7 +10,7 @@ from plait.errors import OptionError
 from plait.model.decision import CommitResult
 from plait.model.repush import SourceAddress
 from plait.model.schema import names_of
-from plait.repush.begin import ROWS_PER_TASK, NewLayout, cancel, with_order
+from plait.repush.begin import ROWS_PER_TASK, RepushRequest, cancel, with_order
 from plait.repush.run import RepushReport, repush
 from plait.repush.source import WantedSource
 from plait.repush.undo import undo
@@ -108,19 +108,19 @@ class Repushing:
             raise OptionError(message, hint=hint, key="source_options", value="")
         if source is not None:
             asked = WantedSource(SourceAddress.of(source), dict(source_options or {}), given=True)
-        wanted = NewLayout(
-            buckets,
-            places,
-            ordering,
-            table_type,
-            values,
-            rows_per_task,
-            by,
-            asked,
-            Ttl.of(expire),
-            commit_id,
+        request = RepushRequest(
+            buckets=buckets,
+            partition_by=places,
+            ordering=ordering,
+            table_type=table_type,
+            properties=values,
+            rows_per_task=rows_per_task,
+            bucket_by=by,
+            source=asked,
+            expire=Ttl.of(expire),
+            commit_id=commit_id,
         )
-        return repush(self._handle, wanted, spark=spark)
+        return repush(self._handle, request, spark=spark)
 
     def undo_repush(self, version: int | None = None) -> RepushReport:
         """Give the table the layout back that it had before the newest repush; no row is lost.

@@ -18,7 +18,7 @@ from plait.model.instant import Operation
 from plait.model.partitioning import parse_field, sources_of
 from plait.model.plan import FormerLayout
 from plait.model.repush import VERSION, OpenRepush, SourceAddress
-from plait.repush.begin import NewLayout, operation_of, resumed
+from plait.repush.begin import operation_of, request_for, resumed
 from plait.repush.follow import changing
 from plait.repush.run import RepushReport, repush
 from plait.repush.source import WantedSource
@@ -59,7 +59,7 @@ def undo(handle: TableHandle, version: int | None = None) -> RepushReport:
     if state.table.repush is not None and _undoes(handle, state, state.table.repush):
         return repush(handle, resumed(state.table.repush))
     before = _before(handle, state)
-    wanted, met = _wanted(before), [False]
+    request, met = request_for(before.layout), [False]
 
     def draft(state: TableState) -> Decision | None:
         _require_newest(handle, state, before)
@@ -68,7 +68,7 @@ def undo(handle: TableHandle, version: int | None = None) -> RepushReport:
             require_no_replicas(state.table, "an undo that changes rows")
         back = _swap_back(handle, state, before, replaced_rows=met[0])
         if back is not None:
-            wanted.layout(state.table)  # refuses what does not go with what was set since
+            request.layout_for(state.table)  # refuses what does not go with what was set since
         return back
 
     decision = publish_service(handle, draft)
@@ -76,19 +76,8 @@ def undo(handle: TableHandle, version: int | None = None) -> RepushReport:
         return RepushReport("", before.until, version=decision.version)
     _require_its_columns(handle, handle.cache.known(), before)
     if met[0]:
-        wanted = replace(wanted, source=_source_before(before))
-    return repush(handle, wanted)
-
-
-def _wanted(before: FormerLayout) -> NewLayout:
-    layout = before.layout
-    return NewLayout(
-        layout.buckets.count or None,
-        layout.partition_by,
-        layout.ordering or "",
-        layout.table_type,
-        bucket_by=layout.buckets.by,
-    )
+        request = replace(request, source=_source_before(before))
+    return repush(handle, request)
 
 
 def _require_newest_swap(handle: TableHandle, state: TableState, version: int) -> None:

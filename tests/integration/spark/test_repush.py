@@ -14,7 +14,7 @@ from pyspark.sql.functions import lit, udf
 from plait import RepushRefusedError, RetryableConflictError, Table
 from plait.model.contract import CODECS
 from plait.model.order import Order
-from plait.repush.begin import NewLayout, begin
+from plait.repush.begin import RepushRequest, begin
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow
 
@@ -70,7 +70,7 @@ def test_executors_load_a_large_file_task_by_task(spark, tmp_path: Path, table_t
     table.delete(where=f"id >= {_COUNT}")
     assert table.files().num_rows == 1
     before = table.scan().to_arrow().sort_by("id")
-    opened = begin(table.handle, NewLayout(buckets=3, rows_per_task=1_000))
+    opened = begin(table.handle, RepushRequest(buckets=3, rows_per_task=1_000))
     shadow = Shadow.open(table.handle, opened)
     first = Load.of(table.handle, shadow).run(shadow, shadow.progress())
     assert 0 < first <= 1_000

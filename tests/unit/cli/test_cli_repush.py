@@ -9,7 +9,7 @@ import pytest
 from plait import Table
 from plait.model.repush import SourceAddress
 from plait.ports import NullObserver
-from plait.repush.begin import NewLayout, begin
+from plait.repush.begin import RepushRequest, begin
 from plait.repush.run import PROGRESS
 from plait.repush.source import WantedSource
 from tests.unit.cli.conftest import rows
@@ -18,7 +18,7 @@ from tests.unit.cli.conftest import rows
 @pytest.fixture(name="opened")
 def opened_fixture(table):
     """A table with an open repush of which nothing is copied yet."""
-    begin(Table.open(table).handle, NewLayout(5, properties={"clean.grace": 3600}))
+    begin(Table.open(table).handle, RepushRequest(buckets=5, properties={"clean.grace": 3600}))
     return table
 
 
@@ -177,7 +177,10 @@ def test_a_source_is_shown_before_and_loaded_after(tablectl, table):
     text = tablectl("repush", table, "--source", "2", "--dry-run").out
     assert "version:2 (version 2)" in text
     assert Table.open(table).version == before
-    begin(Table.open(table).handle, NewLayout(source=WantedSource(SourceAddress.of(2), given=True)))
+    begin(
+        Table.open(table).handle,
+        RepushRequest(source=WantedSource(SourceAddress.of(2), given=True)),
+    )
     assert tablectl("describe", table, "--json").data["repush"]["source"]["rows"] == 4
     assert "repush.source.kind" in tablectl("describe", table).out
     assert tablectl("repush", table, "--dry-run", "--json").data["plan"]["source"]["rows"] == 4

@@ -16,7 +16,7 @@ from plait import (
     SchemaError,
     Table,
 )
-from plait.repush.begin import NewLayout, begin
+from plait.repush.begin import RepushRequest, begin
 from plait.testing import CountingStore, Fault, FaultStore, SimulatedCrashError, open_wrapped
 from tests.support.protocol import beside, doing
 from tests.support.repush_steps import (
@@ -108,7 +108,7 @@ def test_a_key_that_came_twice_and_once_again_is_never_lost() -> None:
 def test_a_clean_keeps_every_version_from_the_base_on_while_a_repush_is_open() -> None:
     """INV-05: however little the table retains."""
     table = make()
-    opened = begin(table.handle, NewLayout(buckets=3))
+    opened = begin(table.handle, RepushRequest(buckets=3))
     expected = {table.version: content(table)}
     for number in range(4):
         table.upsert(rows(number, v=10 + number))
@@ -131,7 +131,7 @@ def test_a_clean_keeps_every_version_from_the_base_on_while_a_repush_is_open() -
 
 def test_a_cancelled_repush_keeps_no_version() -> None:
     table = make()
-    opened = begin(table.handle, NewLayout(buckets=3))
+    opened = begin(table.handle, RepushRequest(buckets=3))
     table.upsert(rows(0, v=1))
     table.cancel_repush()
     table.upsert(rows(1, v=1))

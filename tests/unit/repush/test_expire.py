@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plait import OptionError, SchemaMismatchError, Table, TableError
-from plait.repush.begin import NewLayout, begin
+from plait.repush.begin import RepushRequest, begin
 from tests.support.expiry import KINDS, OLD, YOUNG, content, filled, ids, make, rows, sound
 from tests.support.repush_steps import again, killed
 
@@ -80,7 +80,7 @@ def test_rows_that_sinks_hold_do_not_expire() -> None:
 def test_a_repush_that_is_open_has_its_rows_already() -> None:
     """A row that became too old since is left to an expiry, because the copy has begun."""
     table = _table()
-    begin(table.handle, NewLayout(buckets=3))
+    begin(table.handle, RepushRequest(buckets=3))
     table.append(rows((60, OLD, "a", 0)))
     before = content(table)
     report = table.repush(buckets=3, expire=_AGE)

@@ -15,7 +15,7 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 from plait import OptionError, RepushRefusedError, SchemaMismatchError, Table
 from plait.model.consent import NOTHING, given
 from plait.model.repush import SourceAddress
-from plait.repush.begin import NewLayout, begin
+from plait.repush.begin import RepushRequest, begin
 from plait.repush.iceberg import iceberg_source
 from plait.repush.load import Load
 from plait.repush.run import PROGRESS
@@ -71,8 +71,8 @@ def pattern(place: Path) -> str:
 FORMATS = [delta, iceberg, parquet, partitioned, pattern]
 
 
-def wanted(source: str) -> NewLayout:
-    return NewLayout(source=WantedSource(SourceAddress.of(source), given=True), rows_per_task=2)
+def wanted(source: str) -> RepushRequest:
+    return RepushRequest(source=WantedSource(SourceAddress.of(source), given=True), rows_per_task=2)
 
 
 @pytest.mark.parametrize("write", FORMATS)

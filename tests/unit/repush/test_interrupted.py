@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from plait import InstantNotFoundError, RepushCancelledError, RepushOpenError, Table
-from plait.repush import NewLayout, begin
+from plait.repush import RepushRequest, begin
 from plait.repush.shadow import Shadow
 from tests.support.protocol import beside
 from tests.support.repush_steps import (
@@ -93,11 +93,11 @@ def test_an_undo_goes_on_with_no_other_repush() -> None:
     table = make()
     table.repush(buckets=3)
     table.upsert(rows(3, v=7))
-    begin(table.handle, NewLayout(4))
+    begin(table.handle, RepushRequest(buckets=4))
     with pytest.raises(RepushOpenError):
         table.undo_repush()
     table.cancel_repush()
-    begin(table.handle, NewLayout(2, properties={"file.compression": "zstd"}))
+    begin(table.handle, RepushRequest(buckets=2, properties={"file.compression": "zstd"}))
     with pytest.raises(RepushOpenError):
         table.undo_repush()
 
@@ -213,7 +213,7 @@ def test_a_cancel_that_is_killed_anywhere_is_finished_by_the_next() -> None:
 def test_a_late_process_deletes_no_file_of_a_repush_that_is_over() -> None:
     """INV-06: it may believe that its commit was lost, since the slots of the table are gone."""
     table = make()
-    opened = begin(table.handle, NewLayout(buckets=3))
+    opened = begin(table.handle, RepushRequest(buckets=3))
     late = Shadow.open(again(table).handle, opened)
     repush(table)
     live = table.files()["path"].to_pylist()

@@ -9,7 +9,7 @@ import pytest
 
 from plait import OptionError, RetryableConflictError, Table
 from plait.errors import RepushOpenError, RepushRefusedError, UndoneError
-from plait.repush.begin import NewLayout, begin
+from plait.repush.begin import RepushRequest, begin
 from tests.support.repush_steps import FIRST, again, content, disturbed, killed, make, rows
 
 NAMES = map(str, itertools.count())
@@ -57,7 +57,7 @@ def test_a_repush_that_is_killed_anywhere_and_called_again_is_swapped_in_once() 
 
 def test_a_commit_id_that_another_commit_took_ends_in_an_error_and_changes_nothing() -> None:
     table = make()
-    begin(table.handle, NewLayout(buckets=3, commit_id="taken"))
+    begin(table.handle, RepushRequest(buckets=3, commit_id="taken"))
     with table.writer("upsert", commit_id="taken") as writer:
         writer.write(rows(70, v=7))
     for call in ({}, {"commit_id": "taken"}):
@@ -80,7 +80,7 @@ def test_a_commit_id_of_another_operation_never_passes_for_a_repush(expire: str 
 
 def test_an_open_repush_is_not_that_of_another_commit_id() -> None:
     table = make()
-    begin(table.handle, NewLayout(buckets=3, commit_id="one"))
+    begin(table.handle, RepushRequest(buckets=3, commit_id="one"))
     with pytest.raises(RepushOpenError):
         table.repush(buckets=3, commit_id="two")
     assert table.repush(buckets=3).version == table.find_commit("one").version

@@ -20,7 +20,7 @@ from plait import (
     Table,
 )
 from plait.model.repush import SourceAddress
-from plait.repush.begin import NewLayout, begin
+from plait.repush.begin import RepushRequest, begin
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow
 from plait.repush.source import WantedSource
@@ -58,9 +58,9 @@ def repush(table: Table) -> object:
     return table.repush(source="old", buckets=3, rows_per_task=4)
 
 
-def wanted(source: int | str, **layout: object) -> NewLayout:
+def wanted(source: int | str, **layout: object) -> RepushRequest:
     asked = WantedSource(SourceAddress.of(source), given=True)
-    return NewLayout(source=asked, **layout)  # type: ignore[arg-type]  # of several tests
+    return RepushRequest(source=asked, **layout)  # type: ignore[arg-type]  # of several tests
 
 
 def by_content(table: Table, since: int) -> Counter[tuple[int, str, int]]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from plait import StreamError, Table
-from plait.repush.begin import NewLayout, begin
+from plait.repush.begin import RepushRequest, begin
 from plait.repush.follow import FollowRound
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow
@@ -118,7 +118,7 @@ def test_two_processes_share_the_work_of_rows_with_their_versions(uri: str) -> N
     """INV-09: who comes late with a task or a round is told so, and its rows count once."""
     table = _made(uri, buckets=1)
     before = _written(table)
-    opened = begin(table.handle, NewLayout(2, rows_per_task=4))
+    opened = begin(table.handle, RepushRequest(buckets=2, rows_per_task=4))
     assert opened is not None
     one, other = (Shadow.open(again(table).handle, opened) for _ in range(2))
     load = Load.of(table.handle, one)

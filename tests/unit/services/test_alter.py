@@ -18,7 +18,7 @@ from plait import (
     Transaction,
 )
 from plait.model.repush import OpenRepush
-from plait.repush.begin import NewLayout, begin
+from plait.repush.begin import RepushRequest, begin
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow
 from plait.services.definition.alter import Alteration
@@ -219,7 +219,7 @@ def test_a_restore_to_other_columns_waits_for_no_repush() -> None:
     """The repush has copied the columns as they were, and a column that came back would be null."""
     table = make()
     table.alter().drop("v").commit()
-    begin(table.handle, NewLayout(buckets=3))
+    begin(table.handle, RepushRequest(buckets=3))
     shadow = Shadow.open(table.handle, opened(table))
     Load.of(table.handle, shadow).run(shadow, shadow.progress())
     with pytest.raises(RepushOpenError):
@@ -239,7 +239,7 @@ def opened(table: Table) -> OpenRepush:
 
 def test_an_alteration_waits_for_no_repush() -> None:
     table = make()
-    begin(table.handle, NewLayout(buckets=3))
+    begin(table.handle, RepushRequest(buckets=3))
     with pytest.raises(RepushOpenError):
         table.alter().add("n", "int").commit()
     table.repush(buckets=3)

@@ -20,7 +20,7 @@ from plait import Table
 from plait.errors import ContractError
 from plait.model.decision import Reserved
 from plait.model.instant import Instant
-from plait.repush import NewLayout, begin
+from plait.repush import RepushRequest, begin
 from plait.spark.sink import Job
 from plait.stream.transport import Hub
 from plait.testing.lock_kit import until
@@ -240,12 +240,12 @@ def _repush(table: Table) -> Prepared:
 
 
 def _cancel_repush(table: Table) -> Prepared:
-    begin(table.handle, NewLayout(buckets=3))
+    begin(table.handle, RepushRequest(buckets=3))
     return table.cancel_repush
 
 
 def _go_on_with_a_repush(table: Table) -> Prepared:
-    begin(table.handle, NewLayout(buckets=3))
+    begin(table.handle, RepushRequest(buckets=3))
     return lambda: table.repush(buckets=3)
 
 

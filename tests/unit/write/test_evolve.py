@@ -16,7 +16,7 @@ from plait import (
     SchemaMismatchError,
     Table,
 )
-from plait.repush.begin import NewLayout, begin
+from plait.repush.begin import RepushRequest, begin
 
 _NAMES = itertools.count()
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int32())])
@@ -286,7 +286,7 @@ def test_a_column_that_comes_is_no_other_column_that_got_its_name() -> None:
 def test_no_column_comes_while_a_repush_is_open() -> None:
     table, work = make(), ExitStack()
     work.enter_context(again(table).writer("append", evolve="add")).write(rows(3, note="x"))
-    begin(table.handle, NewLayout(buckets=3))
+    begin(table.handle, RepushRequest(buckets=3))
     with pytest.raises(RepushOpenError):
         work.close()
     with pytest.raises(RepushOpenError):

@@ -16,7 +16,7 @@ from plait.cli.view import Facts, duration, number, size
 from plait.definition.ttl import Ttl
 from plait.model.plan import COW, MOR
 from plait.model.repush import RepushSource, SourceAddress
-from plait.repush import NewLayout, RepushReport
+from plait.repush import RepushReport, RepushRequest
 from plait.repush.begin import ROWS_PER_TASK, is_over, require_layout, resumed, with_order
 from plait.repush.run import PROGRESS
 from plait.repush.run import repush as run_repush
@@ -123,21 +123,22 @@ def repush(  # noqa: PLR0913 - one parameter an option
         if text is not None and not text.strip(" ,"):
             message = f"{option} names no column"  # often a variable of a shell that is not set
             raise click.UsageError(message)
-    wanted = NewLayout(
-        buckets,
-        () if no_partitions else _names(partition_by),
-        "" if no_ordering else ordering,
-        table_type,
-        with_order(properties, _names(sort_by)),
-        rows_per_task,
-        _names(bucket_by),
-        None
-        if source is None
-        else WantedSource(SourceAddress.of(source), source_options, given=True),
-        Ttl.of(expire),
-        commit_id,
+    asked = None
+    if source is not None:
+        asked = WantedSource(SourceAddress.of(source), source_options, given=True)
+    request = RepushRequest(
+        buckets=buckets,
+        partition_by=() if no_partitions else _names(partition_by),
+        ordering="" if no_ordering else ordering,
+        table_type=table_type,
+        properties=with_order(properties, _names(sort_by)),
+        rows_per_task=rows_per_task,
+        bucket_by=_names(bucket_by),
+        source=asked,
+        expire=Ttl.of(expire),
+        commit_id=commit_id,
     )
-    named = wanted != NewLayout(rows_per_task=rows_per_task)
+    named = request != RepushRequest(rows_per_task=rows_per_task)
     if source_options and source is None and named:
         message = "--source-option needs --source"
         raise click.UsageError(message)
@@ -153,8 +154,8 @@ def repush(  # noqa: PLR0913 - one parameter an option
     elif undo:
         _show(app, _told(app, table).undo_repush(version), None)
     else:
-        asked = wanted if named else _open_one(table, source_options)
-        _run(app, table, asked, dry_run=dry_run, yes=yes)
+        request = request if named else _open_one(table, source_options)
+        _run(app, table, request, dry_run=dry_run, yes=yes)
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
@@ -163,15 +164,15 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     return tuple(each for name in _ITEM.findall(text) if (each := name.strip()))
 
 
-def _open_one(table: Table, source_options: dict[str, str]) -> NewLayout:
+def _open_one(table: Table, source_options: dict[str, str]) -> RepushRequest:
     opened = table.handle.cache.refresh().table.repush
     if opened is None:
         message = "name what is to change, such as --buckets 64; no repush is open to go on with"
         raise click.UsageError(message)
-    wanted = resumed(opened)
-    if wanted.source is None:
-        return wanted
-    return replace(wanted, source=replace(wanted.source, options=source_options))
+    request = resumed(opened)
+    if request.source is None:
+        return request
+    return replace(request, source=replace(request.source, options=source_options))
 
 
 def _cancel(app: Application, table: Table) -> None:
@@ -182,17 +183,19 @@ def _cancel(app: Application, table: Table) -> None:
     app.show({"cancelled": version is not None, "version": version}, Facts((("version", version),)))
 
 
-def _run(app: Application, table: Table, wanted: NewLayout, *, dry_run: bool, yes: bool) -> None:
+def _run(
+    app: Application, table: Table, request: RepushRequest, *, dry_run: bool, yes: bool
+) -> None:
     """Show or do it; what replaces or removes rows asks first."""
     described = table.describe()
-    require_layout(table.handle, wanted)
-    layout = wanted.layout(table.handle.cache.known().table).to_dict()
-    old = None if wanted.expire is None else plan_expiry(table.handle, wanted.expire)
-    source = _source(table, wanted)
+    require_layout(table.handle, request)
+    layout = request.layout_for(table.handle.cache.known().table).to_dict()
+    old = None if request.expire is None else plan_expiry(table.handle, request.expire)
+    source = _source(table, request)
     plan = {
         "now": {name: described[name] for name in layout},
         "then": layout,
-        "properties": dict(wanted.properties),
+        "properties": dict(request.properties),
         "source": None if source is None else source.to_dict(),
         "expire": None if old is None else old.to_dict(),
         "open": "repush" in described,
@@ -201,7 +204,7 @@ def _run(app: Application, table: Table, wanted: NewLayout, *, dry_run: bool, ye
     facts: tuple[tuple[str, object], ...] = (
         ("now", layout_text(described)),
         ("then", layout_text(layout)),
-        *wanted.properties.items(),
+        *request.properties.items(),
         *_amounts(described, source),
         *([("rows to look at that may expire", _candidates(old))] if old else []),
         ("open already", plan["open"]),
@@ -212,18 +215,18 @@ def _run(app: Application, table: Table, wanted: NewLayout, *, dry_run: bool, ye
     if (source is not None or old is not None) and not plan["open"]:
         what = "remove the old rows" if source is None else "replace the rows of the table"
         app.ask(f"{what}?", {"plan": plan}, Facts(facts), yes=yes)
-    _show(app, run_repush(_told(app, table).handle, wanted), plan)
+    _show(app, run_repush(_told(app, table).handle, request), plan)
 
 
-def _source(table: Table, wanted: NewLayout) -> RepushSource | None:
+def _source(table: Table, request: RepushRequest) -> RepushSource | None:
     """Look at the source; that of an open repush is what it was."""
     state = table.handle.cache.known()
     opened = state.table.repush
-    if opened is not None or wanted.source is None:
+    if opened is not None or request.source is None:
         return None if opened is None else opened.source
-    if is_over(table.handle, state, wanted.commit_id):
+    if is_over(table.handle, state, request.commit_id):
         return None
-    found = wanted.source.find(table.handle, state)
+    found = request.source.find(table.handle, state)
     found.require_fits(state.table.spec)
     return found.source
 
