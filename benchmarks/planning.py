@@ -71,7 +71,7 @@ def filled(uri: str, buckets: int) -> Table:
 
 def measured(table: Table) -> dict[str, Callable[[], object]]:
     """Name what is timed."""
-    uri = table.handle.store.spec.uri
+    uri = table.handle.store.address.uri
     snapshot = table.handle.cache.snapshot()
     spec = snapshot.spec
 

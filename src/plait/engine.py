@@ -22,9 +22,10 @@ from plait.errors import InvariantError, OptionError, RetryableConflictError
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import ReadSet
-from plait.model.plan import Snapshot, StoreSpec
+from plait.model.plan import Snapshot
 from plait.model.replicas import TaskLedger
 from plait.model.request import FileSet, WritePlan
+from plait.model.store_address import StoreAddress
 
 GROUP = "plait.engines"
 
@@ -238,7 +239,7 @@ class Engine(ABC):
         del session
         return None
 
-    def require_reachable(self, store: StoreSpec) -> None:
+    def require_reachable(self, store: StoreAddress) -> None:
         """Raise CapabilityMissingError if its processes cannot reach a store."""
         del store  # this process opened it
 
@@ -307,7 +308,7 @@ def engine_within(session: object, default: Engine) -> Engine:
     raise OptionError(message, hint="pass a SparkSession", key="spark", value=kind)
 
 
-def require_session(session: object, default: Engine, stores: Iterable[StoreSpec]) -> None:
+def require_session(session: object, default: Engine, stores: Iterable[StoreAddress]) -> None:
     """Refuse a session that cannot work on some stores, before anything is written.
 
     Raises:

@@ -81,7 +81,7 @@ class LeaseLosses:
 
     @pytest.fixture
     def providers(self, store: Store) -> Callable[[], LockProvider]:
-        return lambda: open_lock("lease:1s", open_store(store.spec), Ports())
+        return lambda: open_lock("lease:1s", open_store(store.address), Ports())
 
     @pytest.fixture
     def lose(self, store: Store) -> Callable[[], None]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.storage import open_store
 from plait.storage.fsspec_store import FsspecStore
 from plait.storage.local import LocalStore
@@ -34,7 +34,7 @@ class TestLocalStoreWithoutNamelessFiles(StoreKit):
         return LocalStore(str(tmp_path / "table"), nameless=False)
 
     def reopen(self, store: Store) -> Store:
-        return LocalStore(store.spec.uri, nameless=False)
+        return LocalStore(store.address.uri, nameless=False)
 
 
 @pytest.mark.processes
@@ -69,10 +69,10 @@ class TestFsspecStore(StoreKit):
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
-        return FsspecStore(StoreSpec(f"local://{tmp_path}/table"))
+        return FsspecStore(StoreAddress(f"local://{tmp_path}/table"))
 
     def reopen(self, store: Store) -> Store:
-        return FsspecStore(store.spec, fresh=True)
+        return FsspecStore(store.address, fresh=True)
 
 
 @pytest.mark.s3

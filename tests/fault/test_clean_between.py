@@ -51,7 +51,7 @@ def built(table: Table, *, anew: bool) -> object:
 
 def repaired(table: Table) -> object:
     """Look for damage, of which there is none."""
-    return table.repair_from_replica(table.handle.store.spec.uri, dry_run=True).buckets
+    return table.repair_from_replica(table.handle.store.address.uri, dry_run=True).buckets
 
 
 NEWEST: dict[str, tuple[Read, object]] = {
@@ -112,7 +112,7 @@ def answered(read: Read, table: Table) -> object:
 
 
 def let_go(store: Interrupted) -> None:
-    forget(store.inner.spec.uri)
+    forget(store.inner.address.uri)
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ def fresh() -> tuple[Store, Keys]:
 
 def recover_and_check(store: Store, keys: Keys) -> None:
     """Anybody goes on: nothing is lost or doubled, versions are dense, nothing is left over."""
-    stranger = Table.open(store.spec.uri)  # without the service
+    stranger = Table.open(store.address.uri)  # without the service
     alone = ids(stranger)
     assert alone in ([1], [1, 2])
     survivor = lent_table(store, Client(keys), ports())
@@ -58,7 +58,7 @@ def recover_and_check(store: Store, keys: Keys) -> None:
     assert survivor.verify().problems == ()
     versions = list(versions_in(store))
     assert versions == list(range(len(versions)))
-    assert ids(Table.open(store.spec.uri)) == ids(survivor)
+    assert ids(Table.open(store.address.uri)) == ids(survivor)
 
 
 @pytest.mark.parametrize("kind", ["crash_before", "crash_after"])
@@ -120,7 +120,7 @@ def test_whatever_call_another_commit_comes_between_both_stand() -> None:
         if faults.calls < nth:
             assert nth > 6
             return
-        assert ids(table) == ids(other) == ids(Table.open(store.spec.uri)) == [1, 2, 3]
+        assert ids(table) == ids(other) == ids(Table.open(store.address.uri)) == [1, 2, 3]
         assert table.verify().problems == ()
         versions = list(versions_in(store))
         assert versions == list(range(4))

@@ -86,5 +86,5 @@ def test_what_clients_were_told_is_true_and_anybody_can_go_on(seed: int) -> None
     assert survivor.verify().problems == ()
     versions = list(versions_in(store))
     assert versions == list(range(len(versions)))
-    assert ids(Table.open(store.spec.uri)) == ids(survivor) == [*found, 9_999]
-    forget(store.spec.uri)
+    assert ids(Table.open(store.address.uri)) == ids(survivor) == [*found, 9_999]
+    forget(store.address.uri)

@@ -35,7 +35,7 @@ FIRST = {"id": [THERE, 2], "value": ["old", "old"], "o": [3, 3]}
 
 def place_of(store: Store) -> str:
     """Return the name of the sink: each schedule has its own."""
-    return "kv-" + store.spec.uri.rsplit("/", 1)[-1].replace(":", "-")
+    return "kv-" + store.address.uri.rsplit("/", 1)[-1].replace(":", "-")
 
 
 def rows_of(value: str, order: int, *ids: int) -> pa.Table:

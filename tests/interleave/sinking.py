@@ -33,7 +33,7 @@ FIRST: Rows = dict.fromkeys((1, 2, 3, 4), "old")
 
 def sink_of(store: Store) -> str:
     """Return the place of the sink: each schedule has its own."""
-    return f"{store.spec.uri}-eu"
+    return f"{store.address.uri}-eu"
 
 
 def writer(handle: TableHandle) -> Table:
@@ -108,7 +108,7 @@ class _Watched(WrappedStore):
         held, number = Table.open(sink_of(self.inner)).version, path.rsplit("/", 1)[-1]
         won = self.inner.put_if_absent(path, body)
         if won:
-            self._publishes.held[self.spec.uri, int(number.split(".")[0])] = held
+            self._publishes.held[self.address.uri, int(number.split(".")[0])] = held
         return won
 
 
@@ -126,7 +126,7 @@ class SinkCheck:
             if name is not None and decision.operation in (Operation.UPSERT, Operation.DELETE):
                 before, shown = shown, dict(_WRITES[name](shown))
                 if named:
-                    until = self.publishes.held[end.store.spec.uri, decision.version]
+                    until = self.publishes.held[end.store.address.uri, decision.version]
                     _require_held(before, shown, sink, until)
             if decision.table is not None:
                 named = "eu" in TableDef.from_dict(decision.table, where="").replicas

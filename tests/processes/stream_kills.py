@@ -202,7 +202,7 @@ def _wait(driver: subprocess.Popen[bytes], tables: tuple[Table, Table], epoch: i
         if now != last:
             last, since = now, time.monotonic()
         if driver.poll() is not None or time.monotonic() - since > SILENCE_S:
-            log = (tables[0].handle.store.spec.uri.rsplit("/", 1)[0]) + "/driver.log"
+            log = (tables[0].handle.store.address.uri.rsplit("/", 1)[0]) + "/driver.log"
             raise AssertionError(Path(log).read_text()[-4000:])
         time.sleep(0.01)
 

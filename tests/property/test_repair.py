@@ -71,7 +71,7 @@ def damage(store: Store, path: str, how: str, other: str, at: int) -> None:
 
 
 def rows(store: Store) -> list[tuple[int, int]]:
-    table = Table.open(store.spec.uri).scan().to_arrow()
+    table = Table.open(store.address.uri).scan().to_arrow()
     return sorted(zip(table["id"].to_pylist(), table["v"].to_pylist(), strict=True))
 
 

@@ -17,7 +17,7 @@ from plait.kafka.settings import SinkSettings
 from plait.kafka.topic_sink import TopicSink
 from plait.locks import open_lock
 from plait.model.consent import Consent
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.ports import Ports
 from plait.replicate import SqlSink, TableSink
 from plait.replicate.sink import SinkSchema
@@ -52,7 +52,7 @@ def database(url: str) -> Iterator[object]:
 
 
 def place(url: str) -> Iterator[object]:
-    yield StoreSpec(url, (("password", SECRET),))
+    yield StoreAddress(url, (("password", SECRET),))
 
 
 def table(url: str) -> Iterator[object]:

@@ -319,7 +319,7 @@ def undisturbed(name: str) -> tuple[tuple[StoreCall, ...], int]:
     table, store = _opened(copy_of(case.files()))
     case.run(table)
     calls = store.made()
-    slots = [p for p in files_of(table.handle.store.spec.uri) if p.startswith(paths.TIMELINE)]
+    slots = [p for p in files_of(table.handle.store.address.uri) if p.startswith(paths.TIMELINE)]
     return calls, len(slots)
 
 

@@ -61,7 +61,7 @@ class LiveTable:
         instant = Instant.at(1_000 + self.version, f"{self.version:016x}")
         parts = {name: kind.pop(name) for name in ("step", "claims", "digests") if name in kind}
         request = WriteRequest(Operation(operation), predicate=predicate, **kind)
-        return WritePlan(request, self.store.spec, instant, self.spec, self.options, **parts)
+        return WritePlan(request, self.store.address, instant, self.spec, self.options, **parts)
 
     def staging(self, operation: str, *, task: Task | None = None, **kind: object) -> ArrowStaging:
         plan = self.plan(operation, **kind)

@@ -376,7 +376,7 @@ def test_what_was_looked_up_counts_from_the_read_on_also_after_a_redo(kind: str,
     case = CASES["insert that skips one and adds one"]
     table = case.table(kind, isolation=isolation)
     rival = Rival(lambda: table.upsert(rows((KEY, 6, "theirs"))))
-    ours = Table.open(table.handle.store.spec.uri)
+    ours = Table.open(table.handle.store.address.uri)
     ours._handle = replace(ours._handle, ports=replace(ours._handle.ports, observer=rival))
     with pytest.raises(RetryableConflictError):
         way(case, ours, lambda: table.insert(rows((FOREIGN, 6, "theirs"))))

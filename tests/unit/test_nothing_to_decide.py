@@ -184,7 +184,7 @@ def test_what_rests_on_an_older_read_is_judged_although_it_changed_nothing() -> 
 def test_recoverer_that_ended_us_meanwhile_does_no_harm() -> None:
     table = make()
     writer = table.writer("upsert").__enter__()
-    other = Table.open(table.handle.store.spec.uri)
+    other = Table.open(table.handle.store.address.uri)
     other.rollback(writer.instant)
     writer.__exit__(ValueError, ValueError("mine"), None)
     assert pending(table) == []

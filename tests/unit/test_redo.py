@@ -96,7 +96,7 @@ def test_a_refused_commit_leaves_no_file_of_any_round(
     """INV-06: it deletes by name what it staged, so it must know every name."""
     table = make(work.__name__, table_type, {"commit.retries": "2"})
     table.upsert(rows((1, "a", 0), (2, "b", 0)))
-    ours, rival = Table.open(table._handle.store.spec.uri), Rival(table)
+    ours, rival = Table.open(table._handle.store.address.uri), Rival(table)
     ours._handle = replace(ours._handle, ports=replace(ours._handle.ports, observer=rival))
     with pytest.raises(CommitRetriesExhaustedError):
         work(ours, lambda: table.upsert(rows((4, "a", 1))))

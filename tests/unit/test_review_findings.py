@@ -152,7 +152,7 @@ def test_two_changes_of_the_contract_cannot_lead_to_one_that_cannot_hold(
     """Each is allowed by what it saw; together they are multi_writer with eager."""
     table = make("cow")
     table.change_contract(concurrency="single_writer")
-    uri = table.handle.store.spec.uri
+    uri = table.handle.store.address.uri
     others = ["multi_writer"]
 
     def second(

@@ -8,7 +8,7 @@ import pytest
 
 from plait import Table
 from plait.errors import OptionError, StorageError, TableError, redacted
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.ports import SystemIds
 
 SECRET = "s3cr3t"
@@ -57,9 +57,9 @@ def test_a_refused_place_is_still_recognised(uri: str) -> None:
 
 
 def test_a_store_shows_neither_its_options_nor_its_user() -> None:
-    spec = StoreSpec(PLACES[0], (("password", SECRET),))
-    assert SECRET not in repr(spec)
-    assert spec.uri == PLACES[0]
+    address = StoreAddress(PLACES[0], (("password", SECRET),))
+    assert SECRET not in repr(address)
+    assert address.uri == PLACES[0]
 
 
 def test_what_is_no_user_stays() -> None:

@@ -39,13 +39,13 @@ def open_lock(lock: str, store: Store, ports: Ports, consent: Consent = NOTHING)
         OptionError: no such lock, or not with this store.
     """
     kind = lock.split(":", 1)[0]
-    uri = store.spec.uri
+    uri = store.address.uri
     if kind == "none":
         return NoLock()
     if kind == "process":
         return ProcessLock(uri, ports)
     if kind == "file":
-        root = local_root(store.spec)
+        root = local_root(store.address)
         if root is not None:
             return FileLock(root, ports)
         message = f"lock='file' needs a table on a disk, but this one is at {uri}"
@@ -76,7 +76,7 @@ def settle_lock(lock: str, store: Store) -> str:
     if kind == "lease":
         parse_lease(lock)  # the text first: to know the capabilities a probe may write
     lent = kind == "zookeeper" and Address.parse(lock).lent
-    uri, can = store.spec.uri, store.capabilities
+    uri, can = store.address.uri, store.capabilities
     if kind == "lease":
         if can.put_if_absent and can.compare_and_swap:
             return lock
@@ -110,6 +110,6 @@ def arbiter_of(lock: str) -> str | None:
 
 def default_lock(store: Store) -> str:
     """Name the best lock that a store can have: ``file``, ``process`` or ``none``."""
-    if local_root(store.spec) is not None:
+    if local_root(store.address) is not None:
         return "file"
-    return "process" if in_this_process(store.spec) else "none"
+    return "process" if in_this_process(store.address) else "none"

@@ -27,7 +27,7 @@ def table_name(store: Store) -> str:
 
 def place_name(store: Store) -> str:
     """Name the place of a table, whether there is one or not."""
-    return f"place-{hashlib.sha256(store.spec.uri.encode()).hexdigest()[:32]}"
+    return f"place-{hashlib.sha256(store.address.uri.encode()).hexdigest()[:32]}"
 
 
 def identity_of(body: bytes) -> str:

@@ -51,7 +51,7 @@ class LeaseLock:
         self._ttl_s = parse_lease(text)
         self._store, self._ports = store, ports
         self._clock, self._ids = ports.clock, ports.ids
-        self._threads = fifo_lock(f"lease:{store.spec.uri}")
+        self._threads = fifo_lock(f"lease:{store.address.uri}")
 
     @contextmanager
     def acquire(self, *, wait_s: float, owner: str) -> Iterator[LeaseHeld]:
@@ -108,7 +108,7 @@ class LeaseLock:
         with suppress(StorageError):
             holder = self.holder()
         hint = f"increase lock.wait; a dead holder's lease is free after {self._ttl_s * DRIFT:g} s"
-        lease = f"the lease of {self._store.spec.uri}"
+        lease = f"the lease of {self._store.address.uri}"
         return timed_out(lease, holder.owner if holder else None, wait_s, hint)
 
 
@@ -228,7 +228,7 @@ class _Claim:
             _log.info("a lease was not released and will expire: %s", error)
 
     def _unavailable(self, error: StorageError) -> LockUnavailableError:
-        message = f"the lease of {self._store.spec.uri} cannot be used: {error.message}"
+        message = f"the lease of {self._store.address.uri} cannot be used: {error.message}"
         return LockUnavailableError(message, hint=error.hint)
 
 

@@ -53,13 +53,13 @@ class ZooKeeperLock:
         self._allowed()
 
     def _allowed(self) -> AllowedAddress:
-        return self._consent.require(self._text, LOCK, self._store.spec.uri)
+        return self._consent.require(self._text, LOCK, self._store.address.uri)
 
     def _folder(self) -> str:
         try:
             return f"{self._address.path}/{table_name(self._store)}/queue"
         except StorageError as error:
-            message = f"the lock of {self._store.spec.uri} has no name: {error.message}"
+            message = f"the lock of {self._store.address.uri} has no name: {error.message}"
             raise LockUnavailableError(message, hint=error.hint) from error
 
     @contextmanager

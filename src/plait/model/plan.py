@@ -8,7 +8,7 @@ from typing import Final, Self, TypeAlias
 
 import pyarrow as pa
 
-from plait.errors import InvariantError, OptionError, redacted_url
+from plait.errors import InvariantError, OptionError
 from plait.model.bucket import BUCKETS_MAX, BucketSpec
 from plait.model.changes import ADDED, MASKED
 from plait.model.contract import CODECS, Options
@@ -77,18 +77,6 @@ CHANGED = pa.schema(
     ]
 )
 """One row a file and side: as it was before a commit that changed it, or as it is after."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreSpec:
-    """Where a store is and how to reach it; executors open their own from it."""
-
-    uri: str
-    options: tuple[tuple[str, object], ...] = ()
-
-    def __repr__(self) -> str:
-        """Hide secrets: the options and the users of URLs."""
-        return f"StoreSpec({redacted_url(self.uri)!r})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ from plait.model.contract import Options
 from plait.model.decision import ReadSet, Token
 from plait.model.instant import Instant, Operation
 from plait.model.order import Order
-from plait.model.plan import StoreSpec, TableSpec
+from plait.model.plan import TableSpec
 from plait.model.schema import Schema
 from plait.model.steps import AddColumn
+from plait.model.store_address import StoreAddress
 from plait.model.texts import is_text
 
 
@@ -86,7 +87,7 @@ class WritePlan:
     """
 
     request: WriteRequest
-    store: StoreSpec
+    store: StoreAddress
     instant: Instant
     spec: TableSpec
     options: Options

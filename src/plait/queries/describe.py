@@ -62,7 +62,7 @@ def describe(handle: TableHandle) -> dict[str, object]:
     if opened is not None:
         table["repush"] = {**opened.to_dict(), "position": _position(handle, opened)}
     return {
-        "uri": redacted(handle.store.spec.uri),
+        "uri": redacted(handle.store.address.uri),
         "version": snapshot.version,
         "horizon": state.horizon,
         "rows": rows - masked,

@@ -29,7 +29,7 @@ def create_handle(store: Store, table: TableDef, consent: Consent) -> TableHandl
         TableExistsError: the table exists.
     """
     ports = Ports()
-    require_elsewhere(store.spec.uri, table.replicas)
+    require_elsewhere(store.address.uri, table.replicas)
     contract = replace(table.contract, lock=settle_lock(table.contract.lock, store))
     told = consent.also(*table.replicas.values(), contract.lock)
     handle = make_handle(store, ports, contract.lock, consent=told)
@@ -77,4 +77,4 @@ def reopen(handle: TableHandle, *given: str) -> TableHandle:
         handle: the client.
         given: addresses that its caller has just put into the table's definition.
     """
-    return open_handle(open_store(handle.store.spec), handle.ports, handle.consent.also(*given))
+    return open_handle(open_store(handle.store.address), handle.ports, handle.consent.also(*given))

@@ -28,5 +28,5 @@ def defined_sink(handle: TableHandle, name: str, address: str) -> Sink:
         ConsentError: the caller did not allow its address.
         OptionError: the address is not understood by this version of Plait.
     """
-    allowed = handle.consent.require(address, SINK, handle.store.spec.uri)
+    allowed = handle.consent.require(address, SINK, handle.store.address.uri)
     return sink_at(name, allowed, handle.consent)

@@ -24,8 +24,8 @@ from plait.errors import (
 )
 from plait.model.decision import Decision
 from plait.model.instant import Operation
-from plait.model.plan import StoreSpec
 from plait.model.repush import TABLE, OpenRepush
+from plait.model.store_address import StoreAddress
 from plait.repush.begin import RepushRequest, begin, is_over, require_layout
 from plait.repush.follow import FollowRound, changing
 from plait.repush.load import Load
@@ -132,9 +132,9 @@ def _require_session(
     handle: TableHandle, request: RepushRequest, spark: SparkSession | None
 ) -> None:
     """Refuse a session that could not do the work of a repush, before that is open."""
-    stores = [handle.store.spec]
+    stores = [handle.store.address]
     if request.source is not None and request.source.address.kind == TABLE:
-        stores.append(StoreSpec(located(request.source.address).place))
+        stores.append(StoreAddress(located(request.source.address).place))
     require_session(spark, ArrowEngine(store=handle.store), stores)
 
 

@@ -127,7 +127,7 @@ def located(address: SourceAddress) -> SourceAddress:
     if address.own or "://" in place:
         return address
     if address.kind == TABLE:
-        return replace(address, place=open_store(place).spec.uri)
+        return replace(address, place=open_store(place).address.uri)
     return replace(address, place=absolute_path(place))
 
 
@@ -177,7 +177,7 @@ def _elsewhere(
 ) -> RowSource:
     """Open a source outside of the table as it is known; None: as it is now."""
     consent, version = handle.consent, None if known is None else known.version
-    allowed = consent.require(address.place, SOURCE, handle.store.spec.uri)
+    allowed = consent.require(address.place, SOURCE, handle.store.address.uri)
     if address.kind == DELTA:
         return delta_source(allowed, options, version, consent)
     if address.kind == ICEBERG:

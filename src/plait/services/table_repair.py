@@ -67,7 +67,7 @@ class Mends:
         """
         store = open_store(replica, storage_options)
         theirs = open_handle(store, self._handle.ports, self._handle.consent)
-        require_in_step(self._handle, theirs.store.spec.uri, sink)
+        require_in_step(self._handle, theirs.store.address.uri, sink)
         return repair_from_replica(self._handle, theirs, dry_run=dry_run)
 
     def repair(

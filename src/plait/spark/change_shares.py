@@ -10,8 +10,9 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from plait.expr import Where
-from plait.model.plan import CHANGED, ChangeWindow, StoreSpec
+from plait.model.plan import CHANGED, ChangeWindow
 from plait.model.schema import Schema
+from plait.model.store_address import StoreAddress
 from plait.read.change_scan import ADDED_COLUMNS, ChangeScan
 from plait.read.scan import known_columns
 from plait.spark.frame import check_types, in_spark_types
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 class ChangeShares:
     """Reads the changes in a share of a window's files; goes to executors as it is."""
 
-    store: StoreSpec
+    store: StoreAddress
     window: ChangeWindow
     """Without files: each share brings its own."""
     columns: tuple[str, ...]
@@ -41,7 +42,7 @@ class ChangeShares:
         """Read what a scan would, all of its columns or some."""
         window = replace(scan.window, files=CHANGED.empty_table())
         columns = tuple(scan.schema.names)
-        return cls(scan.store.spec, window, columns, tuple(shown or columns), scan.where)
+        return cls(scan.store.address, window, columns, tuple(shown or columns), scan.where)
 
     def read(self, share: bytes) -> Iterator[pa.RecordBatch]:
         """Return the rows in Spark's types."""

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from plait.errors import OptionError, TableError
 from plait.model.decision import Span
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.storage import open_store
 from plait.storage.port import Store
 
@@ -37,14 +37,14 @@ class QueryCheckpoint:
     place: str
 
     @classmethod
-    def at(cls, place: str, table: StoreSpec) -> QueryCheckpoint:
+    def at(cls, place: str, table: StoreAddress) -> QueryCheckpoint:
         """Find a way to the files of a checkpoint; nothing is read yet."""
         path = _local_path(place)
-        spec = None if path is None else StoreSpec(path)
+        address = None if path is None else StoreAddress(path)
         try:
             if path is None and urlsplit(place).scheme == urlsplit(table.uri).scheme:
-                spec = StoreSpec(place, table.options)
-            return cls(None if spec is None else open_store(spec), place)
+                address = StoreAddress(place, table.options)
+            return cls(None if address is None else open_store(address), place)
         except (TableError, ValueError):
             return cls(None, place)
 

@@ -12,8 +12,9 @@ from plait.engine import Engine
 from plait.errors import OptionError
 from plait.model.bucket import Partition
 from plait.model.changes import Digest, WriteStatus
-from plait.model.plan import Snapshot, StoreSpec
+from plait.model.plan import Snapshot
 from plait.model.request import FileSet, WritePlan
+from plait.model.store_address import StoreAddress
 from plait.spark.frame import (
     arrow_schema,
     check_frame,
@@ -66,7 +67,7 @@ class SparkEngine(Engine):
             raise OptionError(message, hint="pass a SparkSession as spark=", key="spark", value="")
         return SparkEngine(session)
 
-    def require_reachable(self, store: StoreSpec) -> None:
+    def require_reachable(self, store: StoreAddress) -> None:
         """Refuse a store inside of this process, where no executor is.
 
         Raises:

@@ -191,7 +191,7 @@ class Follower:
         """Refuse a checkpoint that another table left, or a later state of this one."""
         if offset.first or (offset.table == self._table and offset.version <= state.version):
             return
-        uri, head = self._handle.store.spec.uri, state.version
+        uri, head = self._handle.store.address.uri, state.version
         message = f"the checkpoint is at version {offset.version}, which {uri} does not have"
         if offset.table != self._table:
             message = f"the checkpoint belongs to another table than the one at {uri}"

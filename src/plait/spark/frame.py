@@ -14,7 +14,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 from plait.arrow.check import input_schema, prepare
 from plait.errors import CapabilityMissingError, SchemaMismatchError
 from plait.model.instant import Operation
-from plait.model.plan import StoreSpec, TableSpec
+from plait.model.plan import TableSpec
+from plait.model.store_address import StoreAddress
 from plait.spark.route import Route
 from plait.spark.values import Values, quoted, spark_schema
 from plait.storage import in_this_process
@@ -39,7 +40,7 @@ def is_session(data: object) -> TypeGuard[SparkSession]:
     )
 
 
-def require_reachable(store: StoreSpec) -> None:
+def require_reachable(store: StoreAddress) -> None:
     """Refuse a table that executors, which are other processes, cannot reach.
 
     Raises:

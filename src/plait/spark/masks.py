@@ -80,7 +80,7 @@ def _told_by_size(store: Store, files: Sequence[LiveFile]) -> bool:
     Not in an object store, whose clients may encrypt. Files are looked at: one that is damaged may
     have the size of another.
     """
-    if local_root(store.spec) is None or len(files) > _LOOKED_MAX:
+    if local_root(store.address) is None or len(files) > _LOOKED_MAX:
         return False
     often = Counter(file.size_bytes for file in files)
     if any(often[file.size_bytes] > 1 for file in files if file.masked):

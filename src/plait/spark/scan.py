@@ -69,7 +69,7 @@ def to_spark(scan: Scan | ChangeScan | StretchScan, spark: SparkSession) -> Data
         PredicateError: the scan's predicate is a pyarrow expression.
         SchemaMismatchError: the scan has the hidden column ``_written``.
     """
-    require_reachable(scan.store.spec)
+    require_reachable(scan.store.address)
     if isinstance(scan, StretchScan):
         return stretches_to_spark(scan, spark)
     _require_plain(scan)
@@ -123,7 +123,7 @@ def find_reads(frame: DataFrame, uri: str) -> tuple[Scan, ...]:
     the plan reads counts, the oldest of those that do; if none has them all, every version that
     fits may be in the plan.
     """
-    scans = [scan for scan in held_scans() if scan.store.spec.uri == uri]
+    scans = [scan for scan in held_scans() if scan.store.address.uri == uri]
     if not scans:
         return ()
     present = {_name(path) for path in frame.inputFiles()}
@@ -182,7 +182,7 @@ def _compare(scan: Scan, files: Sequence[LiveFile]) -> None:
     Raises:
         CorruptMetadataError: a file is missing, damaged, or another one.
     """
-    if local_root(scan.store.spec) is not None and len(files) <= _COMPARED_MAX:
+    if local_root(scan.store.address) is not None and len(files) <= _COMPARED_MAX:
         for file in files:
             check_footer(scan.store, file)
 
@@ -204,7 +204,7 @@ def _settled(scan: Scan, spark: SparkSession, count: int) -> Iterator[None]:
         wanted = {}
         if "parquet" not in before[_V1_SOURCES].lower().split(","):
             wanted[_V1_SOURCES] = f"{before[_V1_SOURCES]},parquet"
-        if _LISTED_ANYWAY < count <= _LISTED_HERE and local_root(scan.store.spec) is not None:
+        if _LISTED_ANYWAY < count <= _LISTED_HERE and local_root(scan.store.address) is not None:
             wanted[_LISTING] = str(max(_LISTED_HERE, int(before[_LISTING])))
         try:
             for name, value in wanted.items():

@@ -221,7 +221,7 @@ class Job:
         pending = pending_record(handle, request, state)
         timeout_s = _PATIENCE * state.table.options.seconds("heartbeat.timeout")
         pending = replace(pending, process="", timeout_s=timeout_s)  # its processes come and go
-        plan = plan_of(request, state.table, handle.store.spec, pending.instant)
+        plan = plan_of(request, state.table, handle.store.address, pending.instant)
         plan = replace(plan, digests=digests)
         return cls(plan, request, pending, state.table.contract, runs_spec, handle.consent)
 

@@ -16,8 +16,9 @@ import pyarrow as pa
 from pyspark.sql import datasource as ds
 
 from plait.errors import OptionError
-from plait.model.plan import CHANGED, LIVE, Snapshot, StoreSpec
+from plait.model.plan import CHANGED, LIVE, Snapshot
 from plait.model.schema import Schema
+from plait.model.store_address import StoreAddress
 from plait.read.change_scan import ADDED_COLUMNS, ChangeScan
 from plait.read.scan import Scan
 from plait.spark.change_shares import ChangeShares, check_asked
@@ -75,7 +76,7 @@ class PlaitSource(ds.DataSource):
         scan = self._scan(names, where)
         check_types(schema, spark_schema(scan.schema))
         snapshot = replace(scan.snapshot, files=LIVE.empty_table())
-        reader = VersionShares(scan.store.spec, snapshot, names, where)
+        reader = VersionShares(scan.store.address, snapshot, names, where)
         return PlaitReader(reader, _shares_of(scan.plan.files))
 
     def streamReader(self, schema: StructType) -> PlaitStreamReader:  # noqa: N802 - Spark's
@@ -124,7 +125,7 @@ class PlaitSource(ds.DataSource):
 class VersionShares:
     """Reads a share of a version's files; goes to executors as it is."""
 
-    store: StoreSpec
+    store: StoreAddress
     snapshot: Snapshot
     """Without files: each share brings its own."""
     columns: tuple[str, ...]

@@ -25,7 +25,7 @@ from pyspark.sql import datasource as ds
 from plait.errors import EpochUnknownError, InvariantError, OptionError, StreamError
 from plait.model.changes import Digest
 from plait.model.decision import Span, Token
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.spark.checkpoint import QueryCheckpoint, name_of
 from plait.spark.options import SourceOptions
 from plait.spark.sink import Batches, Job, Message, request_of
@@ -120,7 +120,7 @@ class PlaitStreamWriter(ds.DataSourceStreamArrowWriter):
 class ForeachBatch:
     """Writes each batch of a stream as one epoch; plain values only, so that it can be sent."""
 
-    store: StoreSpec
+    store: StoreAddress
     application: str
     operation: str
     on_conflict: str
@@ -192,9 +192,9 @@ def foreach_batch(  # noqa: PLR0913 - what a stream is told, by name, in one cal
         OptionError: the name or the operation cannot be used.
     """
     check_application(application)
-    spec = table.handle.store.spec
+    address = table.handle.store.address
     made = ForeachBatch(
-        spec,
+        address,
         application,
         operation,
         on_conflict,
@@ -219,7 +219,9 @@ def _token(application: str, query: str, batch: int, offsets: tuple[Span, ...]) 
     return Token(application, batch, start, f"{query}#{batch}", offsets)
 
 
-def _offsets(checkpoint: str | None, table: StoreSpec, query: str, batch: int) -> tuple[Span, ...]:
+def _offsets(
+    checkpoint: str | None, table: StoreAddress, query: str, batch: int
+) -> tuple[Span, ...]:
     if checkpoint is None:
         return ()
     return QueryCheckpoint.at(checkpoint, table).find_offsets(query, batch)

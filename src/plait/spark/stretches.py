@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from plait.model.plan import LIVE, Snapshot, StoreSpec
+from plait.model.plan import LIVE, Snapshot
+from plait.model.store_address import StoreAddress
 from plait.read.stretches import StretchScan
 from plait.spark.frame import in_spark_types
 from plait.spark.shares import SHARE_BYTES, shares_to_spark
@@ -26,7 +27,7 @@ _FIRST, _STOP = "first", "stop"
 class StretchShares:
     """Reads some stretches of a version's files; goes to executors as it is."""
 
-    store: StoreSpec
+    store: StoreAddress
     snapshot: Snapshot
     """Without files: each share brings its own."""
     columns: tuple[str, ...]
@@ -43,7 +44,7 @@ class StretchShares:
 def stretches_to_spark(scan: StretchScan, spark: SparkSession) -> DataFrame:
     """Return a DataFrame of stretches of files; nothing is read yet, see ``shares_to_spark``."""
     snapshot = replace(scan.snapshot, files=LIVE.empty_table(), total=None)
-    reader = StretchShares(scan.store.spec, snapshot, tuple(scan.schema.names))
+    reader = StretchShares(scan.store.address, snapshot, tuple(scan.schema.names))
     shares = list(map(_share, scan.divided(SHARE_BYTES)))
     return shares_to_spark(reader, shares, spark_schema(scan.schema), spark)
 

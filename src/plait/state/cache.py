@@ -212,7 +212,7 @@ class StateCache:
         raise self._gone("deleted, renamed or unmounted" if missing else "deleted and made again")
 
     def _gone(self, became: str, **facts: object) -> TableNotFoundError:
-        uri = self.store.spec.uri
+        uri = self.store.address.uri
         message = f"the table at {uri} was {became} since it was opened"
         hint = "end all clients before a table is deleted, and open it again when it is there"
         return TableNotFoundError(message, hint=hint, uri=uri, **facts)
@@ -386,7 +386,7 @@ class StateCache:
         yield TableState.create(first, where=paths.slot(0))
 
     def _absent(self) -> TableNotFoundError:
-        uri = self.store.spec.uri
+        uri = self.store.address.uri
         message = f"there is no table at {uri}"
         hint = "create it with Table.create; see `tablectl create --help`"
         return TableNotFoundError(message, hint=hint, uri=uri)

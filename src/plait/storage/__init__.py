@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from plait.errors import OptionError
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.storage.fsspec_store import FsspecStore
 from plait.storage.local import LocalStore
 from plait.storage.location import DECLARE, declared_of, is_url, options_of, plain_url
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def open_store(
-    place: StoreSpec | str,
+    place: StoreAddress | str,
     storage_options: Mapping[str, object] | None = None,
     *,
     create: bool = False,
@@ -40,7 +40,7 @@ def open_store(
     """Open the store of a table; nothing is read or written yet.
 
     Args:
-        place: a path, a URL, or the ``spec`` of another store.
+        place: a path, a URL, or the ``address`` of another store.
         storage_options: those of the fsspec adapter, and ``plait.declare`` (words, see the
             concepts page of storage).
         create: whether something is about to be made here: only then a write makes the directory
@@ -53,18 +53,18 @@ def open_store(
     >>> open_store("memory://doc").put_if_absent("a", b"1")
     True
     """
-    spec = _spec(place, storage_options or {})
-    declared_of(spec)
-    if spec.uri.startswith(S3):
-        return S3Store(spec)
-    if spec.uri.startswith(MEMORY):
-        _no_options(spec)
-        return MemoryStore(spec.uri)
-    root = local_root(spec)
+    address = _address(place, storage_options or {})
+    declared_of(address)
+    if address.uri.startswith(S3):
+        return S3Store(address)
+    if address.uri.startswith(MEMORY):
+        _no_options(address)
+        return MemoryStore(address.uri)
+    root = local_root(address)
     if root is None:
-        return FsspecStore(spec, makes_root=create)
-    _no_options(spec)
-    store = LocalStore(root, options=spec.options, makes_root=create)
+        return FsspecStore(address, makes_root=create)
+    _no_options(address)
+    store = LocalStore(root, options=address.options, makes_root=create)
     if create:
         store.check_root()
     return store
@@ -80,19 +80,19 @@ def probe_store(store: Store) -> ProbeReport:
     """
     if isinstance(store, ObjectStore):
         return prove(store.probe_subject())
-    return run_probe(store, reopen=lambda: open_store(store.spec, create=True))
+    return run_probe(store, reopen=lambda: open_store(store.address, create=True))
 
 
-def local_root(spec: StoreSpec) -> str | None:
+def local_root(address: StoreAddress) -> str | None:
     """Return the directory of a table on a local disk; None if it is elsewhere."""
-    uri = plain_url(spec.uri)
+    uri = plain_url(address.uri)
     return None if is_url(uri) else uri
 
 
-def _spec(place: StoreSpec | str, options: Mapping[str, object]) -> StoreSpec:
-    if isinstance(place, StoreSpec):
-        return place if not options else StoreSpec(place.uri, tuple(sorted(options.items())))
-    return StoreSpec(plain_url(_text_of(place)), tuple(sorted(options.items())))
+def _address(place: StoreAddress | str, options: Mapping[str, object]) -> StoreAddress:
+    if isinstance(place, StoreAddress):
+        return place if not options else StoreAddress(place.uri, tuple(sorted(options.items())))
+    return StoreAddress(plain_url(_text_of(place)), tuple(sorted(options.items())))
 
 
 def _text_of(place: object) -> str:
@@ -104,9 +104,9 @@ def _text_of(place: object) -> str:
     raise OptionError(message, hint="pass a path or a URL", key="uri", value=str(place))
 
 
-def _no_options(spec: StoreSpec) -> None:
-    options = options_of(spec)
+def _no_options(address: StoreAddress) -> None:
+    options = options_of(address)
     if options:
         key = min(options)
-        message = f"{spec.uri} does not support the storage option {key!r}"
+        message = f"{address.uri} does not support the storage option {key!r}"
         raise OptionError(message, hint=f"only {DECLARE} is supported", key=key, value="")

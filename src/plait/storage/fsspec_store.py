@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow.fs as pafs
 
 from plait.errors import OptionError, StorageError
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.storage.arrow import LocalFiles
 from plait.storage.disk import Disk
 from plait.storage.location import ATOMIC_CREATE, COHERENT, adapter_missing, declared_of, options_of
@@ -53,21 +53,21 @@ class FsspecStore(ObjectStore):
 
     def __init__(
         self,
-        spec: StoreSpec,
+        address: StoreAddress,
         *,
         fresh: bool = False,
         makes_root: bool = True,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
-        files, root = _open(spec.uri, options_of(spec), fresh=fresh)
-        protocol = spec.uri.split("://", 1)[0]
+        files, root = _open(address.uri, options_of(address), fresh=fresh)
+        protocol = address.uri.split("://", 1)[0]
         self.traits = KNOWN.get(protocol, Traits())
-        if ATOMIC_CREATE in declared_of(spec):
+        if ATOMIC_CREATE in declared_of(address):
             self.traits = replace(self.traits, create_is_atomic=True, writes_are_whole=True)
-        if COHERENT in declared_of(spec):
+        if COHERENT in declared_of(address):
             self.traits = replace(self.traits, coherent=True)
-        super().__init__(spec, files, root, makes_root=makes_root, clock=clock, ids=ids)
+        super().__init__(address, files, root, makes_root=makes_root, clock=clock, ids=ids)
         self._on_disk = protocol in _DISKS
 
     def _at(self, path: str) -> str:
@@ -86,7 +86,7 @@ class FsspecStore(ObjectStore):
 
     def reopen(self) -> FsspecStore:
         """Open the same place anew, sharing no cache and no connection."""
-        return FsspecStore(self._spec, fresh=True)
+        return FsspecStore(self._address, fresh=True)
 
 
 def _open(

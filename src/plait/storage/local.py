@@ -24,7 +24,7 @@ from plait.errors import (
     StorageError,
 )
 from plait.model.consent import absolute_path
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.ports import Backoff, Clock, Ids, SystemClock, SystemIds
 from plait.storage.arrow import LocalFiles
 from plait.storage.disk import TEMP_PREFIX, Disk, is_temporary, kernel_ms, unlink
@@ -58,7 +58,7 @@ class LocalStore:
 
     Args:
         root: the directory.
-        options: the storage options that led here, for ``spec``.
+        options: the storage options that led here, for ``address``.
         clock: this machine's clock if None.
         ids: names of temporary files.
         nameless: use ``O_TMPFILE`` where there is such a thing.
@@ -77,15 +77,15 @@ class LocalStore:
         makes_root: bool = True,
     ) -> None:
         self.root = os.path.normpath(absolute_path(root))
-        self._spec = StoreSpec(self.root, options)
+        self._address = StoreAddress(self.root, options)
         self._base = self.root.rstrip("/") + "/"
         self._clock, self._ids = clock or SystemClock(), ids or SystemIds()
         self._disk = Disk(self.root, self._ids, nameless=nameless, makes_root=makes_root)
 
     @property
-    def spec(self) -> StoreSpec:
+    def address(self) -> StoreAddress:
         """Where this store is."""
-        return self._spec
+        return self._address
 
     @property
     def fsyncs(self) -> int:
@@ -96,7 +96,7 @@ class LocalStore:
     def capabilities(self) -> Capabilities:
         """Everything on a disk; no atomic put on a network mount that caches look-ups."""
         mount = find_mount(self.root)
-        coherent = mount is None or mount.coherent or COHERENT in declared_of(self._spec)
+        coherent = mount is None or mount.coherent or COHERENT in declared_of(self._address)
         swaps = mount is None or not mount.remote  # a lock on a directory goes no further
         return Capabilities(coherent, compare_and_swap=swaps, coherent=coherent)
 
@@ -155,7 +155,7 @@ class LocalStore:
             message = f"the file system of {self.root} has neither hard links nor renameat2"
             hint = "keep the table on a local disk or in an object store"
             raise CapabilityMissingError(
-                message, hint=hint, capability="put_if_absent", uri=self.spec.uri
+                message, hint=hint, capability="put_if_absent", uri=self.address.uri
             ) from error
         except OSError as error:
             raise _failed(path, error, verb="write") from error
@@ -167,7 +167,7 @@ class LocalStore:
             message = f"{self.root} is on a network mount, where leases are not reliable"
             hint = "use lock='file' there"
             raise CapabilityMissingError(
-                message, hint=hint, capability="compare_and_swap", uri=self.spec.uri
+                message, hint=hint, capability="compare_and_swap", uri=self.address.uri
             )
         deadline = self._clock.monotonic() + SWAP_WAIT_S_MAX
         backoff = Backoff(self._clock, self._ids, _SWAP_POLL_S, _SWAP_POLL_S_MAX)

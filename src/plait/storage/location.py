@@ -11,7 +11,7 @@ import sys
 from typing import Final
 
 from plait.errors import MissingDependencyError, OptionError
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _USER = re.compile(r"^([^:@]*:[/\\]*)?.*@", re.DOTALL)
@@ -149,9 +149,9 @@ def adapter_missing(uri: str, error: Exception) -> MissingDependencyError | Opti
     return OptionError(message, hint=hint, key="uri", value=uri)
 
 
-def declared_of(spec: StoreSpec) -> frozenset[str]:
+def declared_of(address: StoreAddress) -> frozenset[str]:
     """Return the words declared; raise OptionError for one that is not known."""
-    value = dict(spec.options).get(DECLARE, "")
+    value = dict(address.options).get(DECLARE, "")
     words = frozenset(str(value).replace(",", " ").split())
     if unknown := sorted(words - set(_WORDS)):
         message = f"{DECLARE}={' '.join(unknown)!r} is unknown"
@@ -160,6 +160,6 @@ def declared_of(spec: StoreSpec) -> frozenset[str]:
     return words
 
 
-def options_of(spec: StoreSpec) -> dict[str, object]:
+def options_of(address: StoreAddress) -> dict[str, object]:
     """Return the options that are for the file system's library."""
-    return {key: value for key, value in spec.options if key != DECLARE}
+    return {key: value for key, value in address.options if key != DECLARE}

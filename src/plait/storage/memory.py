@@ -14,16 +14,16 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from plait.errors import CorruptMetadataError, OptionError
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.ports import Clock, SystemClock
 from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, check_path, lost, sound_time
 
 SCHEME = "memory://"
 
 
-def in_this_process(spec: StoreSpec) -> bool:
+def in_this_process(address: StoreAddress) -> bool:
     """Tell whether other processes cannot reach a store."""
-    return spec.uri.startswith(SCHEME)
+    return address.uri.startswith(SCHEME)
 
 
 @dataclass(slots=True)
@@ -52,9 +52,9 @@ class MemoryStore:
             self._space = _SPACES.setdefault(uri, _Space())
 
     @property
-    def spec(self) -> StoreSpec:
+    def address(self) -> StoreAddress:
         """Where this store is; only this process can open it."""
-        return StoreSpec(self._uri)
+        return StoreAddress(self._uri)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -166,7 +166,7 @@ class _MemoryHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow h
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, _MemoryHandler):
-            return self._store.spec == other._store.spec
+            return self._store.address == other._store.address
         return NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # equal by place, as Arrow asks

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow.fs as pafs
 
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, Store, check_path
 
 
@@ -37,10 +37,10 @@ class NestedStore:
         return f"{self._directory}/{path}"
 
     @property
-    def spec(self) -> StoreSpec:
+    def address(self) -> StoreAddress:
         """Where the directory is."""
-        spec = self._outer.spec
-        return replace(spec, uri=f"{spec.uri.rstrip('/')}/{self._directory}")
+        address = self._outer.address
+        return replace(address, uri=f"{address.uri.rstrip('/')}/{self._directory}")
 
     @property
     def capabilities(self) -> Capabilities:

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from plait.errors import CapabilityMissingError, CorruptMetadataError, StorageError, TableError
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.ports import Backoff, Clock, Ids, SystemClock, SystemIds
 from plait.storage.arrow import RootedHandler
 from plait.storage.location import PROVEN, declared_of, options_of
@@ -79,7 +79,7 @@ class ObjectStore:
 
     def __init__(
         self,
-        spec: StoreSpec,
+        address: StoreAddress,
         files: AbstractFileSystem,
         root: str,
         *,
@@ -88,14 +88,14 @@ class ObjectStore:
         ids: Ids | None = None,
     ) -> None:
         self.makes_root = makes_root
-        self._spec, self._files, self._root = spec, files, root.rstrip("/")
+        self._address, self._files, self._root = address, files, root.rstrip("/")
         self._clock, self._ids = clock or SystemClock(), ids or SystemIds()
         self._server = ServerClock(self._clock, self._ask_server)
 
     @property
-    def spec(self) -> StoreSpec:
+    def address(self) -> StoreAddress:
         """Where this store is."""
-        return self._spec
+        return self._address
 
     @cached_property
     def capabilities(self) -> Capabilities:
@@ -106,7 +106,7 @@ class ObjectStore:
         traits = self.traits
         if not traits.create_is_atomic:
             return Capabilities(put_if_absent=False, coherent=traits.coherent)
-        proven = PROVEN in declared_of(self._spec) or self._server_is_known()
+        proven = PROVEN in declared_of(self._address) or self._server_is_known()
         report = PASSED if proven else establish(self.probe_subject())
         return Capabilities(
             report.fit,
@@ -120,8 +120,8 @@ class ObjectStore:
 
     def probe_subject(self) -> ProbeSubject:
         """Return this store as the probe takes it."""
-        scheme, _, rest = self._spec.uri.partition("://")
-        options = json.dumps(options_of(self._spec), sort_keys=True, default=str)
+        scheme, _, rest = self._address.uri.partition("://")
+        options = json.dumps(options_of(self._address), sort_keys=True, default=str)
         mark = hashlib.sha256(options.encode()).hexdigest()[:12]
         server = f"{scheme}://{rest.split('/', 1)[0] or rest} {mark}"
         return ProbeSubject(self, self.reopen, _library_of(self._files), server)
@@ -250,19 +250,19 @@ class ObjectStore:
             raise self._unable(why="which is not known to have an atomic put-if-absent")
 
     def _unable(self, *, why: str) -> CapabilityMissingError:
-        message = f"cannot write to {self._spec.uri}, {why}"
+        message = f"cannot write to {self._address.uri}, {why}"
         hint = "keep the table on a local disk or in an S3-compatible store"
         return CapabilityMissingError(
-            message, hint=hint, capability="put_if_absent", uri=self._spec.uri
+            message, hint=hint, capability="put_if_absent", uri=self._address.uri
         )
 
     def replace(self, path: str, body: bytes, *, expected: bytes) -> bool:  # noqa: ARG002 - the port's
         """Refuse: fsspec has no such call."""
         check_path(path)
-        message = f"{self._spec.uri} has no known compare-and-swap"
+        message = f"{self._address.uri} has no known compare-and-swap"
         hint = "use lock='none', or 'zookeeper://...'"
         raise CapabilityMissingError(
-            message, hint=hint, capability="compare_and_swap", uri=self._spec.uri
+            message, hint=hint, capability="compare_and_swap", uri=self._address.uri
         )
 
     def delete(self, paths: Iterable[str]) -> None:
@@ -294,12 +294,12 @@ class ObjectStore:
                 self._files.invalidate_cache()
                 modified_ms = _modified_ms(self._files.info(self._at(path)))
         except StorageError as error:
-            raise no_clock(self._spec.uri, error.message) from error
+            raise no_clock(self._address.uri, error.message) from error
         finally:
             with suppress(StorageError):  # a hint that stays is no harm
                 self.delete([path])
         if modified_ms is None:
-            raise no_clock(self._spec.uri, "its files have no times")
+            raise no_clock(self._address.uri, "its files have no times")
         return modified_ms
 
     def filesystem(self) -> pafs.FileSystem:
@@ -324,7 +324,7 @@ class ObjectStore:
 
     def location(self, path: str) -> str:
         """Return the URI of a file."""
-        return f"{self._spec.uri}/{check_path(path)}"
+        return f"{self._address.uri}/{check_path(path)}"
 
     @contextmanager
     def _translated(self, verb: str, path: str) -> Iterator[None]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from plait.errors import ClockUnavailableError, CorruptMetadataError
 from plait.model.instant import CLOCK_MS_MAX
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -51,8 +51,8 @@ class Store(Protocol):
     """A table's storage. Adapters translate every foreign error to StorageError, once."""
 
     @property
-    def spec(self) -> StoreSpec:
-        """Where this store is; ``open_store(spec)`` opens it anew."""
+    def address(self) -> StoreAddress:
+        """Where this store is; ``open_store(address)`` opens it anew."""
         ...
 
     @property

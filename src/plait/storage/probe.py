@@ -95,7 +95,7 @@ def run_probe(store: Store, *, reopen: Callable[[], Store]) -> ProbeReport:
         StorageError: the store cannot be written at all.
     """
     scratch = f"{HINTS}/probe-{SystemIds().nonce()}"
-    alone = in_this_process(store.spec)
+    alone = in_this_process(store.address)
     others = [reopen() for _ in range(4)]
     try:
         threads = race_threads(others, f"{scratch}/t", rounds=ROUNDS, name="thread")
@@ -131,7 +131,7 @@ def _swaps(stores: list[Store], prefix: str) -> bool:
 
 
 def _race_processes(store: Store, prefix: str) -> RaceResult | None:
-    return race_processes(store.spec, prefix, rounds=ROUNDS, processes=PROCESSES)
+    return race_processes(store.address, prefix, rounds=ROUNDS, processes=PROCESSES)
 
 
 def _fresh(store: Store, other: Store, prefix: str) -> tuple[bool, bool]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plait.errors import StorageError, TableError
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.storage.port import Store
 
 BODY_BYTES = 64 << 10
@@ -114,7 +114,7 @@ def race_round(stores: Sequence[Store], path: str, name: str, *, swap: bool = Fa
         for number, store in enumerate(stores)
     ]
     watcher = threading.Thread(target=watch, args=(stores[0],), daemon=True)
-    _start_all([*threads, watcher], start, stores[0].spec.uri)
+    _start_all([*threads, watcher], start, stores[0].address.uri)
     for thread in threads:
         thread.join()
     over.set()
@@ -155,7 +155,7 @@ def _contend(store: Store, path: str, body: bytes, *, swap: bool) -> bool:
 
 
 def race_processes(
-    spec: StoreSpec,
+    address: StoreAddress,
     prefix: str,
     *,
     rounds: int,
@@ -171,8 +171,8 @@ def race_processes(
         StorageError: the system gives no thread.
     """
     order = {
-        "uri": spec.uri,
-        "options": spec.options,
+        "uri": address.uri,
+        "options": address.options,
         "prefix": prefix,
         "threads": threads,
         "swap": swap,
@@ -193,7 +193,7 @@ def race_processes(
             return None
         results = [_round(workers, number) for number in range(rounds)]
     except RuntimeError as error:
-        raise _no_thread(error, spec.uri) from error
+        raise _no_thread(error, address.uri) from error
     except (OSError, ValueError) as error:
         return RaceResult((), 0, (f"a racing process died: {error}",))
     finally:

@@ -10,7 +10,7 @@ import json
 import sys
 from typing import TextIO
 
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.storage import open_store
 from plait.storage.race import race_round
 
@@ -19,8 +19,8 @@ def serve(orders: TextIO, replies: TextIO) -> None:
     """Race once a line until the orders end."""
     order = json.loads(orders.readline())
     sys.setswitchinterval(order["switch_s"])  # this process has no other work to disturb
-    spec = StoreSpec(order["uri"], tuple((key, value) for key, value in order["options"]))
-    stores = [open_store(spec, create=True) for _ in range(order["threads"])]
+    address = StoreAddress(order["uri"], tuple((key, value) for key, value in order["options"]))
+    stores = [open_store(address, create=True) for _ in range(order["threads"])]
     replies.write("ready\n")
     replies.flush()
     for line in orders:

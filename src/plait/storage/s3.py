@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from plait.errors import MissingDependencyError, OptionError, StorageError
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.storage.location import options_of
 from plait.storage.objects import ATTEMPTS_MAX, ObjectStore, Traits
 from plait.storage.port import FileInfo, check_path, no_clock
@@ -65,19 +65,19 @@ class S3Store(ObjectStore):
 
     def __init__(
         self,
-        spec: StoreSpec,
+        address: StoreAddress,
         *,
         fresh: bool = False,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
-        bucket, prefix = _split(spec.uri)
+        bucket, prefix = _split(address.uri)
         self._bucket, self._prefix = bucket, prefix
         self._connected: AbstractFileSystem
-        files, self.foreign = _connect(options_of(spec), fresh=fresh)
+        files, self.foreign = _connect(options_of(address), fresh=fresh)
         uri = f"s3://{bucket}/{prefix}".rstrip("/")
         root = f"{bucket}/{prefix}".rstrip("/")
-        super().__init__(StoreSpec(uri, spec.options), files, root, clock=clock, ids=ids)
+        super().__init__(StoreAddress(uri, address.options), files, root, clock=clock, ids=ids)
 
     @property
     def _files(self) -> AbstractFileSystem:
@@ -135,7 +135,7 @@ class S3Store(ObjectStore):
 
     def reopen(self) -> S3Store:
         """Open the same place anew, sharing no cache and no connection."""
-        return S3Store(self._spec, fresh=True)
+        return S3Store(self._address, fresh=True)
 
     def _key(self, path: str) -> str:
         return f"{self._prefix}/{path}".lstrip("/")
@@ -234,9 +234,9 @@ class S3Store(ObjectStore):
             stamp = reply["ResponseMetadata"]["HTTPHeaders"]["date"]
             return int(email.utils.parsedate_to_datetime(stamp).timestamp() * 1000)
         except StorageError as error:
-            raise no_clock(self._spec.uri, error.message) from error
+            raise no_clock(self._address.uri, error.message) from error
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise no_clock(self._spec.uri, "its reply has no Date") from error
+            raise no_clock(self._address.uri, "its reply has no Date") from error
 
 
 def _code_of(error: BaseException) -> str:

@@ -92,7 +92,7 @@ class WriterTurn:
         options = table.options if buffer is None else _bounded(table.options, buffer)
         plan = WritePlan(
             WriteRequest(operation),
-            handle.store.spec,
+            handle.store.address,
             turn.instant,
             spec,
             options,

@@ -104,7 +104,7 @@ class FaultStore(WrappedStore):
         with self._mutex:
             asked = [fault for fault in self._script if fault.operation == "now"]
             if sum(fault.hits("now", "") for fault in asked):
-                raise no_clock(self.spec.uri, "as the test ordered")
+                raise no_clock(self.address.uri, "as the test ordered")
         return super().now_ms()
 
     def _fail(self, fault: Fault, operation: str, path: str, run: Callable[[], T]) -> T:

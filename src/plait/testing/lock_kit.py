@@ -3,7 +3,7 @@
 ``LockKit`` needs ``providers``: a function that opens the lock again, once for each thread.
 ``LosableLockKit`` also needs ``lose``. ``SharedLockKit``, and ``ExpiringLockKit`` for locks that
 pass from a silent holder to the next, need ``lock`` and ``store``: processes open the lock by its
-text in the contract and the store's spec.
+text in the contract and the store's address.
 
 Two detectors that know nothing of each other look for two holders at once: the times of entering
 and leaving, on one monotonic clock, and a counter that is read and written without protection.
@@ -317,8 +317,8 @@ class Worker:
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         )
-        spec = store.spec
-        order = {"uri": spec.uri, "options": spec.options, "lock": lock}
+        address = store.address
+        order = {"uri": address.uri, "options": address.options, "lock": lock}
         self.tell(json.dumps({**order, "name": name, "counter": counter}))
 
     def tell(self, line: str) -> None:

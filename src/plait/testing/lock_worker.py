@@ -13,7 +13,7 @@ from typing import TextIO
 
 from plait.locks import open_lock
 from plait.model.consent import Consent
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.ports import Ports
 from plait.storage import open_store
 from plait.testing.lock_kit import FileCounter, take_turns
@@ -25,7 +25,7 @@ def serve(orders: TextIO, replies: TextIO) -> None:
     """Do as told until the orders end."""
     facts = json.loads(orders.readline())
     options = tuple((key, value) for key, value in facts["options"])
-    store = open_store(StoreSpec(facts["uri"], options))
+    store = open_store(StoreAddress(facts["uri"], options))
     ports = Ports()
     provider = open_lock(facts["lock"], store, ports, Consent().also(facts["lock"]))
     counter = FileCounter(facts["counter"])

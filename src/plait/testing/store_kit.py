@@ -33,7 +33,7 @@ class StoreKit:
 
     def reopen(self, store: Store) -> Store:
         """Open the same place again; override it for a store that ``open_store`` cannot open."""
-        return open_store(store.spec, create=True)
+        return open_store(store.address, create=True)
 
     # --- reading and writing -------------------------------------------------------------------
 
@@ -252,9 +252,9 @@ class StoreKit:
         assert store.location(path).endswith(path)
 
     def test_the_spec_travels(self, store: Store) -> None:
-        spec = pickle.loads(pickle.dumps(store.spec))  # noqa: S301 - our own, a line ago
-        assert spec == store.spec
-        assert self.reopen(store).spec == store.spec
+        address = pickle.loads(pickle.dumps(store.address))  # noqa: S301 - our own, a line ago
+        assert address == store.address
+        assert self.reopen(store).address == store.address
 
 
 class SharedStoreKit:
@@ -263,7 +263,7 @@ class SharedStoreKit:
     rounds = 15
 
     def test_put_if_absent_has_one_winner_among_processes(self, store: Store) -> None:
-        result = race_processes(store.spec, "race", rounds=self.rounds)
+        result = race_processes(store.address, "race", rounds=self.rounds)
         assert result is not None
         assert result.fair, result
         bodies = [store.find(f"race/{number}") for number in range(self.rounds)]
@@ -272,6 +272,6 @@ class SharedStoreKit:
     def test_replace_has_one_winner_among_processes(self, store: Store) -> None:
         if not store.capabilities.compare_and_swap:
             return
-        result = race_processes(store.spec, "swap", rounds=self.rounds, swap=True)
+        result = race_processes(store.address, "swap", rounds=self.rounds, swap=True)
         assert result is not None
         assert result.fair, result

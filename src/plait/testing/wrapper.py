@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from plait.model.consent import Consent
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.ports import Ports
 from plait.storage import open_store
 from plait.storage.arrow import RootedHandler
@@ -39,9 +39,9 @@ class WrappedStore:
         return run()
 
     @property
-    def spec(self) -> StoreSpec:
-        """The spec of the inner store; opening it again opens it without the wrapper."""
-        return self.inner.spec
+    def address(self) -> StoreAddress:
+        """The address of the inner store; opening it again opens it without the wrapper."""
+        return self.inner.address
 
     @property
     def capabilities(self) -> Capabilities:

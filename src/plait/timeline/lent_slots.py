@@ -23,7 +23,7 @@ from plait.errors import (
 )
 from plait.locks.identity import identity_of, place_name
 from plait.locks.port import SlotArbiter
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.storage.port import FIND_BYTES_MAX, Capabilities, FileInfo, Store, check_path
 from plait.timeline import paths
 
@@ -149,7 +149,7 @@ class LentStore:
             raise CorruptMetadataError(message, path=paths.TABLE, expected="an id", found="none")
         own = f"{BODIES}/{_version_of(path):020d}-{_digest(body)[:32]}"
         self._write(own, body)
-        facts = {"body": own, "sha256": _digest(body), "uri": self.spec.uri}
+        facts = {"body": own, "sha256": _digest(body), "uri": self.address.uri}
         pointer = json.dumps(facts).encode()
         bound = self._claim(key, pointer)
         if bound != pointer:
@@ -176,7 +176,7 @@ class LentStore:
         if body is not None and identity_of(body) == self._identity:
             return
         self._drop([own])
-        uri = self.spec.uri
+        uri = self.address.uri
         message = f"the table at {uri} was deleted, or another one was made in its place"
         hint = "end all clients before a table is deleted, and open it again when it is there"
         raise TableNotFoundError(message, hint=hint, uri=uri)
@@ -229,9 +229,9 @@ class LentStore:
     # --- the rest is the store's ---------------------------------------------------------------
 
     @property
-    def spec(self) -> StoreSpec:
+    def address(self) -> StoreAddress:
         """Where the store is; what opens it anew opens it bare, and must not publish."""
-        return self.inner.spec
+        return self.inner.address
 
     @property
     def capabilities(self) -> Capabilities:

@@ -53,7 +53,7 @@ def create_table(store: Store, ports: Ports, table: TableDef) -> TableState:
     if not store.put_if_absent(paths.slot(0), body):
         theirs = Timeline(store).find_slot(0)
         if theirs != body:
-            uri = store.spec.uri
+            uri = store.address.uri
             message = f"a table already exists at {uri}"
             raise TableExistsError(message, hint="open it, or pass if_not_exists=True", uri=uri)
     return TableState.create(Timeline(store).decode(0, body), where=paths.slot(0))

@@ -166,7 +166,7 @@ def client() -> dict[str, object]:
 def require_slots(handle: TableHandle) -> None:
     """Refuse to write where no atomic slot can be had; raise CapabilityMissingError."""
     if not handle.store.capabilities.put_if_absent:
-        uri = handle.store.spec.uri
+        uri = handle.store.address.uri
         message = f"the store of {uri} has no atomic put-if-absent"
         hint = "use a local disk, S3, or lock='zookeeper://...'; docs: concepts/storage"
         raise CapabilityMissingError(message, hint=hint, capability="put_if_absent", uri=uri)

@@ -92,7 +92,7 @@ class WriteParts:
             OptionError: the engine cannot send rows to the sinks.
             OptionError, SchemaError, RetryableConflictError: as ``plan_of``.
         """
-        txn, store = self.txn, self.handle.store.spec
+        txn, store = self.txn, self.handle.store.address
         step = 0 if self.alone else len(self.begun) + 1
         # Whether a transaction reads is known at its end. If not, ``_status`` drops the lookups.
         reads = not self.alone or replicas is not None
@@ -176,7 +176,7 @@ class WriteParts:
 
         A part is staged before the next one is laid out anew: so only one has its rows in memory.
         """
-        store, instant = self.handle.store.spec, self.txn.instant
+        store, instant = self.handle.store.address, self.txn.instant
         for part in self.begun:
             request, step = part.plan.request, part.plan.step
             reads = not self.alone or part.replicated is not None

@@ -35,10 +35,11 @@ from plait.model.decision import (
     Token,
 )
 from plait.model.instant import Instant, Operation
-from plait.model.plan import StoreSpec, TableSpec
+from plait.model.plan import TableSpec
 from plait.model.request import WritePlan, WriteRequest
 from plait.model.schema import Schema, ids_by_path, ids_in, names_of
 from plait.model.steps import path_parts
+from plait.model.store_address import StoreAddress
 from plait.read.scan import Pinned, Scan
 from plait.txn.table_handle import TableHandle
 
@@ -225,8 +226,8 @@ def read_set_of(handle: TableHandle, read_from: Scan | Pinned | int | None) -> R
     if read_from is None:
         return None
     version = read_from if isinstance(read_from, int) else read_from.version
-    uri = handle.store.spec.uri if isinstance(read_from, int) else read_from.store.spec.uri
-    if uri != handle.store.spec.uri:
+    uri = handle.store.address.uri if isinstance(read_from, int) else read_from.store.address.uri
+    if uri != handle.store.address.uri:
         message = f"read_from is a scan or snapshot of another table: {uri}"
         hint = "pass a scan or snapshot of the table that you write"
         raise OptionError(message, hint=hint, key="read_from", value=version)
@@ -240,7 +241,7 @@ def read_set_of(handle: TableHandle, read_from: Scan | Pinned | int | None) -> R
 def plan_of(
     request: WriteRequest,
     table: TableDef,
-    store: StoreSpec,
+    store: StoreAddress,
     instant: Instant,
     *,
     step: int = 0,

@@ -55,7 +55,7 @@ class SinkAddress:
             OptionError: it is a database in the memory of each process, or no place for a table.
         """
         if self.kind == "table":
-            return open_store(self.place).spec.uri
+            return open_store(self.place).address.uri
         if self.kind == "topic":
             return f"kafka://{self.place}/{self.inside}"
         scheme, _, path = self.place.partition("://")

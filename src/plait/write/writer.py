@@ -292,7 +292,7 @@ class Replay:
 
     def _plan(self) -> WritePlan:
         handle, known = self.handle, self.handle.cache.known()
-        return plan_of(self.request, known.table, handle.store.spec, handle.new_instant(known))
+        return plan_of(self.request, known.table, handle.store.address, handle.new_instant(known))
 
     def result(self) -> CommitResult:
         """Return the result of the epoch.

@@ -40,7 +40,7 @@ def make(place: Path, *, interval: str = "300ms") -> Table:
 
 
 def begun_of(table: Table) -> Path:
-    return Path(f"{table.handle.store.spec.uri}.begun")
+    return Path(f"{table.handle.store.address.uri}.begun")
 
 
 def slow(
@@ -79,14 +79,14 @@ def ended_while_it_runs(
     kinds: tuple[type[Exception], ...] = (RolledBackError,),
 ) -> tuple[Exception, float]:
     """Roll a write back once it is under way; give what it raised, and how long after that."""
-    other = Table.open(table.handle.store.spec.uri)
+    other = Table.open(table.handle.store.address.uri)
     ended: list[float] = []
 
     def end() -> None:
         wait_for(begun_of(table).exists)
         wait_for(lambda: other.timeline.pending != ())
         instant = other.timeline.pending[0].instant
-        wait_for((Path(other.handle.store.spec.uri) / paths.heartbeat(instant)).exists)
+        wait_for((Path(other.handle.store.address.uri) / paths.heartbeat(instant)).exists)
         other.rollback(instant)
         ended.append(time.monotonic())
 

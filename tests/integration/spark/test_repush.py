@@ -134,7 +134,7 @@ def test_a_dataframe_staged_before_the_swap_is_staged_again(
 def _write_across(table: Table, frame: DataFrame) -> None:
     with table.writer("upsert") as writer:
         writer.write(frame)
-        Table.open(table.handle.store.spec.uri).repush(buckets=5)
+        Table.open(table.handle.store.address.uri).repush(buckets=5)
 
 
 def _random(spark: SparkSession) -> DataFrame:

@@ -78,7 +78,7 @@ def test_a_gap_ends_in_its_own_exit_code(tablectl, table):
     handle = Table.open(table).handle
     last = handle.cache.timeline.find(5)
     forged = replace(last, tokens=(replace(last.tokens[0], start="4"),))
-    store = open_store(handle.store.spec)
+    store = open_store(handle.store.address)
     store.put(paths.slot(5), codec.encode(forged))
     following = handle.cache.timeline.find(6)
     seal = sealed_checksum(codec.encode(forged))

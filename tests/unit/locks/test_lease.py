@@ -12,7 +12,7 @@ from plait.locks import lease, open_lock, settle_lock
 from plait.locks.lease import CLAIM_S, DRIFT, PATH, LeaseLock
 from plait.locks.port import Held
 from plait.locks.record import Claimant, LeaseRecord
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.storage import open_store
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
@@ -64,8 +64,8 @@ class Elsewhere(CountingStore):
         self._name = name
 
     @property
-    def spec(self) -> StoreSpec:
-        return StoreSpec(f"{URI}/{self._name}")
+    def address(self) -> StoreAddress:
+        return StoreAddress(f"{URI}/{self._name}")
 
 
 def machine(clock: SimClock, store: Store, name: str) -> Machine:
@@ -304,7 +304,7 @@ def test_whatever_call_a_crash_hits_the_next_gets_the_lease_in_bounded_time(
         with machine(clock, store, f"y{name}").lock.acquire(wait_s=60, owner="next"):
             assert clock.monotonic() - began <= TTL_S * DRIFT + 2 * CLAIM_S
         _KEPT.clear()
-        forget(store.spec.uri)
+        forget(store.address.uri)
     assert 0 < survived < 9, "the script must reach every call, and no further"
 
 

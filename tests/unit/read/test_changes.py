@@ -191,7 +191,7 @@ def test_only_buckets_that_commits_touched_are_read() -> None:
     table = make(buckets=8)
     table.upsert(rows(range(100), 0))
     table.upsert(rows([7], 1))
-    opened, store = open_wrapped(table.handle.store.spec.uri, CountingStore)
+    opened, store = open_wrapped(table.handle.store.address.uri, CountingStore)
     scan = opened.changes(1)
     assert store.count("open_input", "data") == 0, "nothing is read before it is asked for"
     assert len(told(scan)) == 2

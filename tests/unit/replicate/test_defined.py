@@ -43,7 +43,9 @@ def uri(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def t(uri: str) -> Table:
     made = Table.create(uri, SCHEMA, record_key="id", replicas=[f"eu={uri}-eu"])
-    return Table(open_handle(open_store(made.handle.store.spec), sim_ports(), made.handle.consent))
+    return Table(
+        open_handle(open_store(made.handle.store.address), sim_ports(), made.handle.consent)
+    )
 
 
 def other(uri: str) -> Table:
@@ -326,7 +328,7 @@ def test_a_client_that_does_not_know_of_sinks_reads_the_table_and_writes_nothing
     t.upsert(rows(1))
     known = tuple(each for each in features.KNOWN if each != features.REPLICAS)
     monkeypatch.setattr(features, "KNOWN", known)
-    older = Table.open(t.handle.store.spec.uri, allow=t.handle.consent.patterns)
+    older = Table.open(t.handle.store.address.uri, allow=t.handle.consent.patterns)
     assert older.scan().to_arrow().num_rows == 1
     with pytest.raises(UnsupportedFeatureError) as refused:
         older.upsert(rows(2))

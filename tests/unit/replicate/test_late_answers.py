@@ -208,7 +208,7 @@ def test_a_repair_that_fails_half_way_is_told(t: Table) -> None:
 @pytest.fixture
 def copy(t: Table) -> str:
     """Make a sink of the table that holds its first row, and damage the file of that row."""
-    uri = f"{t.handle.store.spec.uri}-eu"
+    uri = f"{t.handle.store.address.uri}-eu"
     forget(uri)
     Table.create(uri, "id bigint, v bigint", record_key="id")
     with t.writer("upsert", replicas=Replicas([TableSink("eu", uri)])) as writer:

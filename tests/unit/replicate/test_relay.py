@@ -59,7 +59,7 @@ class Job:
     def run(self, label: str, data: pa.Table, kind: type[ArrowStaging] = ArrowStaging) -> None:
         """Run an attempt of a task that comes to its end."""
         store, table = self.t.handle.store, self.txn.base.table
-        plan = plan_of(self.request, table, store.spec, self.txn.instant)
+        plan = plan_of(self.request, table, store.address, self.txn.instant)
         inner = kind(plan, Announcer(store, plan, label), task=Task(label), store=store)
         snapshot = self.txn.base.snapshot(store)
         self.done[label], ledger = self.relay.stage(inner, plan, label, data, snapshot)

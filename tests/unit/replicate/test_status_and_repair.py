@@ -105,7 +105,7 @@ def test_status_and_repair_read_decisions_that_were_archived(t, sink) -> None:
     send(t, rows([3]), sink)
     t.archive()
     assert t.handle.store.find(paths.slot(missed)) == b""
-    t = Table.open(t.handle.store.spec.uri)
+    t = Table.open(t.handle.store.address.uri)
     assert of(t).behind == (missed,)
     repair(t, sink)
     assert of(t).in_step
@@ -236,7 +236,7 @@ def test_what_a_writer_sends_during_a_repair_stays_behind_until_the_next(t, sink
 
 def test_a_commit_between_the_scan_and_the_end_of_a_repair_stays_behind(t, sink) -> None:
     t.upsert(rows([1]))
-    other = Table.open(t.handle.store.spec.uri)
+    other = Table.open(t.handle.store.address.uri)
     begun = [True]
 
     def overtake(call: str) -> None:

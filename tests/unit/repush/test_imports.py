@@ -82,7 +82,7 @@ def test_an_import_brings_every_row_and_carries_over_what_is_committed_since(
     """A kill after any task is gone on with, and no task is loaded twice (INV-09)."""
     source, table = (
         write(tmp_path / "source"),
-        Table.open(make().handle.store.spec.uri, allow=f"{tmp_path}/*"),
+        Table.open(make().handle.store.address.uri, allow=f"{tmp_path}/*"),
     )
     opened = begin(table.handle, wanted(source))
     assert opened.source is not None

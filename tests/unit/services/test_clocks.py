@@ -10,7 +10,7 @@ import pytest
 
 from plait.errors import ClockUnavailableError
 from plait.model.instant import time_ms
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.queries.describe import load_timeline
 from plait.services.maintenance.clean import clean
 from plait.storage.disk import TEMP_PREFIX
@@ -51,7 +51,7 @@ class _Silent:
 def silent_store(path: Path, *, times: int) -> FsspecStore:
     """Give a store on another machine whose clock request fails, on a host 26 h ahead."""
     ahead = SimClock(_now_ms() + AHEAD_MS)
-    store = FsspecStore(StoreSpec(f"local://{path}/table"), clock=ahead)
+    store = FsspecStore(StoreAddress(f"local://{path}/table"), clock=ahead)
     store._files = _Silent(store._files, times)
     return store
 
@@ -140,7 +140,7 @@ def test_people_see_what_is_pending_also_without_a_clock(
 @pytest.mark.parametrize("absurd_ms", [-1, 253_402_300_799_999])
 def test_an_absurd_clock_is_an_error_of_ours(store: MemoryStore, absurd_ms: int) -> None:
     clock = SimClock(absurd_ms)
-    handle = client(MemoryStore(store.spec.uri, clock=clock), clock)
+    handle = client(MemoryStore(store.address.uri, clock=clock), clock)
     with pytest.raises(ClockUnavailableError) as caught:
         upsert(handle)
     assert caught.value.found == absurd_ms

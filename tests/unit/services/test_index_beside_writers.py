@@ -45,13 +45,15 @@ def made() -> Table:
 
 
 def again(table: Table) -> Table:
-    return Table.open(table.handle.store.spec.uri)
+    return Table.open(table.handle.store.address.uri)
 
 
 def disturbed(table: Table, act: Callable[[], object], *, times: int = 1) -> Table:
     """Open it so that something happens before each of the first manifests that it publishes."""
     fault = Fault("step", "put_if_absent", _MANIFESTS, times=times, run=lambda: act() and None)
-    opened, _ = open_wrapped(table.handle.store.spec.uri, lambda store: FaultStore(store, [fault]))
+    opened, _ = open_wrapped(
+        table.handle.store.address.uri, lambda store: FaultStore(store, [fault])
+    )
     return opened
 
 

@@ -109,7 +109,7 @@ def content(table: Table, where: str | None = None) -> list[str]:
 
 
 def untold(table: Table) -> int:
-    return Table.open(table.handle.store.spec.uri).files()["stats"].null_count
+    return Table.open(table.handle.store.address.uri).files()["stats"].null_count
 
 
 SHAPES = [(True, "cow"), (True, "mor"), (False, "cow")]
@@ -292,12 +292,12 @@ def test_bounds_that_lie_in_a_rebuilt_checkpoint_are_found_and_mended(tmp_path: 
 def lie(table: Table) -> str:
     """Move the bounds of the first column in the newest checkpoint; return its path."""
     store, version = table.handle.store, table.version
-    state = Table.open(store.spec.uri).handle.cache.refresh()
+    state = Table.open(store.address.uri).handle.cache.refresh()
     files = state.folded(store, bounds=True).files
     texts = [json.loads(text) for text in files["stats"].to_pylist()]
     wrong = [json.dumps({**text, "1": ["900", "901", 0]}, separators=(",", ":")) for text in texts]
     store.delete([info.path for info in store.list(paths.CHECKPOINTS)])
-    fresh = Table.open(store.spec.uri).handle.cache.refresh()
+    fresh = Table.open(store.address.uri).handle.cache.refresh()
     stats = pa.table({"path": files["path"], "stats": wrong})
     written = rewrite_checkpoint(store, fresh, stats, table.handle.ports)
     assert written is not None

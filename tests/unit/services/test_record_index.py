@@ -51,7 +51,7 @@ def made(kind: str = "cow", **more: object) -> Table:
 
 
 def uri_of(table: Table) -> str:
-    return table.handle.store.spec.uri
+    return table.handle.store.address.uri
 
 
 def same_as_a_scan(table: Table, *, through: str) -> None:

@@ -30,7 +30,7 @@ def store(request: pytest.FixtureRequest, copy: Copy) -> LocalStore:
 
 @pytest.fixture
 def backup(tables: Path, store: LocalStore) -> LocalStore:
-    return LocalStore(str(tables / store.spec.uri.rstrip("/").rpartition("/")[2]))
+    return LocalStore(str(tables / store.address.uri.rstrip("/").rpartition("/")[2]))
 
 
 def answers(store: Store, backup: Store | None = None) -> dict[str, str]:
@@ -246,7 +246,7 @@ def by_id(table: Table) -> dict[object, object]:
 
 def lose(store: LocalStore) -> tuple[str, set[object], dict[object, object]]:
     """Delete the file of most rows; give its finding, its visible rows and those of the others."""
-    table = Table.open(store.spec.uri)
+    table = Table.open(store.address.uri)
     path = one_live(store)
     file = pq.read_table(store.location(path), columns=["id"])
     before = by_id(table)
@@ -263,7 +263,7 @@ def test_the_rows_of_a_lost_file_are_given_up_only_on_request(store: LocalStore)
     report = repair(client(store), plan)
     assert [each.id for each in report.mended] == [finding]
     assert [(each.id, each.answer) for each in report.left] == [(finding, "lost")]
-    table = Table.open(store.spec.uri)
+    table = Table.open(store.address.uri)
     after = by_id(table)
     assert after.items() <= before.items()
     assert before.keys() - after.keys() <= gone
@@ -281,22 +281,22 @@ def test_a_loss_is_accepted_once(store: LocalStore) -> None:
     finding, _, _ = lose(store)
     plan = plan_repair(client(store), accept_loss=[finding])
     repair(client(store), plan)
-    version = Table.open(store.spec.uri).version
+    version = Table.open(store.address.uri).version
     assert repair(client(store), plan).mended == ()
-    assert Table.open(store.spec.uri).version == version
+    assert Table.open(store.address.uri).version == version
 
 
 def test_rows_whose_deletion_vectors_are_lost_go_whole_and_none_comes_back(copy: Copy) -> None:
     """INV-04: rows that were deleted are not shown again."""
     store = copy("mor")
-    table = Table.open(store.spec.uri)
+    table = Table.open(store.address.uri)
     before = by_id(table)
     vectors = StateCache(store, sim_ports()).snapshot().files["dv_path"].to_pylist()
     path = next(path for path in vectors if path is not None)
     store.delete([path])
     plan = plan_repair(client(store), accept_loss=[f"vector:{path}"])
     repair(client(store), plan)
-    after = by_id(Table.open(store.spec.uri))
+    after = by_id(Table.open(store.address.uri))
     assert after
     assert after.items() < before.items()
 
@@ -308,7 +308,7 @@ def test_a_writer_of_the_bucket_meets_an_accepted_loss_as_a_delete(store: LocalS
         finding, _, _ = lose(store)
         repair(client(store), plan_repair(client(store), accept_loss=[finding]))
 
-    table = Table.open(store.spec.uri)
+    table = Table.open(store.address.uri)
     with pytest.raises(RetryableConflictError):
         beside(table, "publish", meanwhile).delete(where="id < 100", read_from=table.version)
 

@@ -67,7 +67,7 @@ def shown(table: Table, version: int | None = None) -> Rows:
 
 def again(table: Table) -> Table:
     """Open the table as another process does: from checkpoints and slots."""
-    return Table.open(table.handle.store.spec.uri)
+    return Table.open(table.handle.store.address.uri)
 
 
 def sound(table: Table) -> None:

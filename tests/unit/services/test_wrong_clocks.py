@@ -27,7 +27,7 @@ DAY = {"clean.retain.time": "24h", "clean.grace": "0s", "clean.retain.versions":
 
 def at(store: MemoryStore, clock: SimClock, *, ahead_ms: int) -> Store:
     """Give the same files as a machine sees them that keeps them with a wrong clock."""
-    return MemoryStore(store.spec.uri, clock=SimClock(clock.now_ms() + ahead_ms))
+    return MemoryStore(store.address.uri, clock=SimClock(clock.now_ms() + ahead_ms))
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_no_writer_claims_an_absurd_time(
     store: MemoryStore, clock: SimClock, absurd_ms: int
 ) -> None:
     """One commit at 9999-12-31 made every later write a bare OverflowError, for ever."""
-    wrong = MemoryStore(store.spec.uri, clock=SimClock(absurd_ms))
+    wrong = MemoryStore(store.address.uri, clock=SimClock(absurd_ms))
     begun = Work.begin(client(store, clock), mark="begun")
     wrong_site = client(wrong)
     with pytest.raises(ClockUnavailableError):
@@ -111,14 +111,14 @@ def test_no_writer_claims_an_absurd_time(
     with pytest.raises(ClockUnavailableError):
         Table(wrong_site).set({"lock.wait": "5s"})
     with pytest.raises(ClockUnavailableError):
-        create(MemoryStore(f"{store.spec.uri}-new", clock=SimClock(absurd_ms)))
+        create(MemoryStore(f"{store.address.uri}-new", clock=SimClock(absurd_ms)))
     assert begun.commit().version == 1
     assert upsert(client(store, clock), 1).version == 2
 
 
 def test_a_table_goes_on_after_the_latest_time_that_a_clock_may_tell(store: MemoryStore) -> None:
     latest = SimClock(CLOCK_MS_MAX)
-    upsert(client(MemoryStore(store.spec.uri, clock=latest), latest), mark="latest")
+    upsert(client(MemoryStore(store.address.uri, clock=latest), latest), mark="latest")
     for number in range(3):
         upsert(client(store), mark=str(number))
     table = Table(client(store))

@@ -8,10 +8,10 @@ import pytest
 
 from plait.errors import OptionError
 from plait.model.decision import Span
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.spark.checkpoint import QueryCheckpoint, name_of
 
-TABLE = StoreSpec("/somewhere/table")
+TABLE = StoreAddress("/somewhere/table")
 
 
 def make(root: Path, *batches: list[str], query: str = "q", form: str = "v1") -> QueryCheckpoint:

@@ -187,7 +187,7 @@ def test_a_stream_ends_before_the_first_commit_with_newer_columns(table: Table) 
     old = Follower(table.handle, known, "1", ReadLimits(versions=1))
     newer = forge_column(table.handle.store, "more")
     rows = pa.table({"id": [3], "v": [0], "more": [7]})
-    Table.open(table.handle.store.spec.uri).upsert(rows)
+    Table.open(table.handle.store.address.uri).upsert(rows)
     end = Offset()
     for ids in ([1], [2]):
         before, end = end, old.next(end, limited=True)

@@ -71,7 +71,7 @@ def test_a_checkpoint_that_lies_is_found_and_not_used(
 ) -> None:
     with read_in(pieces), caplog.at_level(logging.WARNING, logger="plait"):
         table, _ = lied_to(lie)
-        opened = Table.open(table.handle.store.spec.uri)
+        opened = Table.open(table.handle.store.address.uri)
         assert opened.handle.cache.known().checkpoint == 4
         found = [*ids(opened, where="p = 'x'"), *ids(opened, where="p = 'y'")]
         assert sorted(found) == LEFT
@@ -85,11 +85,11 @@ def test_writers_go_on_behind_a_checkpoint_that_lies(lie: str, pieces: str) -> N
     """What they write is right, and so are their sums and the next checkpoints."""
     with read_in(pieces):
         table, checkpoint = lied_to(lie)
-        opened = Table.open(table.handle.store.spec.uri)
+        opened = Table.open(table.handle.store.address.uri)
         for _ in range(5):  # the newest checkpoint is another one then
             opened.upsert(rows(range(2)))
-        assert ids(Table.open(table.handle.store.spec.uri)) == LEFT
-    fresh = Table.open(table.handle.store.spec.uri).handle.cache
+        assert ids(Table.open(table.handle.store.address.uri)) == LEFT
+    fresh = Table.open(table.handle.store.address.uri).handle.cache
     fresh.snapshot()
     assert fresh.known().checkpoint == 8
     assert not fresh.known().trust.wrong
@@ -103,4 +103,4 @@ def test_a_checkpoint_that_lies_is_found_behind_an_archive(lie: str) -> None:
     table, _ = lied_to(lie, older=4)
     table.archive()
     assert table.handle.store.find(paths.slot(3)) == b""
-    assert ids(Table.open(table.handle.store.spec.uri)) == LEFT
+    assert ids(Table.open(table.handle.store.address.uri)) == LEFT

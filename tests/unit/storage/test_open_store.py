@@ -15,7 +15,7 @@ from plait.errors import (
     OptionError,
     TableNotFoundError,
 )
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.storage import local_root, open_store
 from plait.storage.fsspec_store import FsspecStore
 from plait.storage.local import LocalStore
@@ -43,14 +43,14 @@ def test_paths_and_file_uris_are_local(uri: str, root: str) -> None:
     store = open_store(uri)
     assert isinstance(store, LocalStore)
     assert store.root == root
-    assert store.spec == StoreSpec(root)
+    assert store.address == StoreAddress(root)
 
 
 def test_relative_paths_are_pinned_when_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert open_store("a/table").spec.uri == f"{tmp_path}/a/table"
+    assert open_store("a/table").address.uri == f"{tmp_path}/a/table"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_what_is_no_text_makes_no_directory(
     with pytest.raises(OptionError):
         Table.create(cast("str", place), "id bigint")
     assert not list(tmp_path.iterdir())
-    assert open_store(cast("str", tmp_path / "t")).spec.uri == f"{tmp_path}/t"
+    assert open_store(cast("str", tmp_path / "t")).address.uri == f"{tmp_path}/t"
 
 
 def test_chained_urls_are_refused_because_caches_show_what_was() -> None:
@@ -100,7 +100,7 @@ def test_no_directory_is_named_as_a_scheme(
         Table.open(uri)
     if uri.startswith("file:"):
         Table.create(f"file:{tmp_path}/t", "id bigint")
-        assert Table.open(f"file://{tmp_path}/t").handle.store.spec.uri == f"{tmp_path}/t"
+        assert Table.open(f"file://{tmp_path}/t").handle.store.address.uri == f"{tmp_path}/t"
     else:
         with pytest.raises(OptionError):
             Table.create(uri, "id bigint")
@@ -149,7 +149,7 @@ def test_stores_of_one_name_in_memory_share_their_files() -> None:
 def test_other_urls_go_to_fsspec(tmp_path: Path) -> None:
     store = open_store(f"local://{tmp_path}")
     assert isinstance(store, FsspecStore)
-    assert local_root(store.spec) is None
+    assert local_root(store.address) is None
 
 
 def test_an_adapter_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from plait.errors import CapabilityMissingError, StorageError
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.ports import SystemClock
 from plait.storage import open_store, probe, probe_store
 from plait.storage.fsspec_store import FsspecStore
@@ -186,7 +186,7 @@ def test_a_hint_that_says_no_is_not_believed() -> None:
 
 def test_a_false_yes_gives_nothing_that_the_kind_of_store_does_not_have(tmp_path: Path) -> None:
     """INV-11: the hint is asked only where the adapter is known to be atomic."""
-    store = FsspecStore(StoreSpec(f"local://{tmp_path}"))
+    store = FsspecStore(StoreAddress(f"local://{tmp_path}"))
     assert not store.capabilities.put_if_absent
     with pytest.raises(CapabilityMissingError):
         store.put_if_absent("slot", b"1")

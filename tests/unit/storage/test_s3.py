@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from plait.errors import OptionError, StorageError
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.storage import open_store
 from plait.storage.objects import ATTEMPTS_MAX
 from plait.storage.s3 import S3Store
@@ -28,7 +28,7 @@ def server(s3_server: S3Server) -> Iterator[S3Server]:
 
 def open_table(server: S3Server, name: str, *, bucket: str | None = None) -> S3Store:
     uri = f"s3://{bucket or server.bucket}/s3/{name}"
-    return S3Store(StoreSpec(uri, tuple(server.options.items())), clock=SimClock(), ids=SeqIds())
+    return S3Store(StoreAddress(uri, tuple(server.options.items())), clock=SimClock(), ids=SeqIds())
 
 
 @pytest.fixture

@@ -161,7 +161,7 @@ def play(seed: int, *, keyed: bool, steps: int = STEPS) -> Play:
     assert found.table.timeline.pending == ()
     assert remove_foreign(found.table.handle, list_foreign(found.table.handle)).kept == ()
     assert found.table.verify().notes == ()
-    forget(found.store.spec.uri)
+    forget(found.store.address.uri)
     return found
 
 

@@ -77,7 +77,7 @@ def test_files_of_a_store_with_lent_slots_are_where_its_store_has_them(
     """Other programs are told of them."""
     found = lent(store, keys)
     assert found.location("data/a") == store.location("data/a")
-    assert found.spec == store.spec
+    assert found.address == store.address
     assert found.now_ms() <= store.now_ms()
     found.put("data/a", b"1")
     assert found.replace("data/a", b"2", expected=b"1")

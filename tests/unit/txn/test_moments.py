@@ -97,7 +97,7 @@ def test_what_one_read_ends_with_the_next_begins_with_whatever_clocks_do(
     refused = 0
     for number in range(12):
         wrong = SimClock(SimClock.START_MS + 1_000 * (number + next(steps)))
-        upsert(client(MemoryStore(store.spec.uri, clock=wrong), wrong), mark=str(number))
+        upsert(client(MemoryStore(store.address.uri, clock=wrong), wrong), mark=str(number))
         end = moment(SimClock.START_MS + 1_000 * (number + next(steps)))
         try:
             read = table.changes(since=last, until=end)
@@ -124,7 +124,7 @@ def test_an_end_after_the_newest_commit_is_refused_and_one_at_it_is_not(
             table.changes(since=0, until=end)
         assert caught.value.version == 1
     behind = SimClock(newest_ms)
-    late = upsert(client(MemoryStore(store.spec.uri, clock=behind), behind))
+    late = upsert(client(MemoryStore(store.address.uri, clock=behind), behind))
     assert table.changes(since=moment(newest_ms)).until == late.version
 
 

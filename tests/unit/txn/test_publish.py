@@ -15,7 +15,7 @@ from plait.errors import (
     TableNotFoundError,
 )
 from plait.model.instant import Outcome
-from plait.model.plan import StoreSpec
+from plait.model.store_address import StoreAddress
 from plait.services.verify.checks import verify
 from plait.state.cache import StateCache
 from plait.storage.memory import MemoryStore
@@ -225,7 +225,7 @@ def test_one_of_many_creators_wins(clock: SimClock) -> None:
     won = [create_table(store, sim_ports(ids=SeqIds("a")), table)]
     with pytest.raises(TableExistsError) as caught:
         create_table(store, sim_ports(ids=SeqIds("b")), table)
-    assert caught.value.uri == store.spec.uri
+    assert caught.value.uri == store.address.uri
     assert StateCache(store, sim_ports()).refresh().checksum == won[0].checksum
 
 
@@ -272,5 +272,5 @@ def test_a_table_that_is_not_there_is_named() -> None:
     store = memory()
     with pytest.raises(TableNotFoundError) as caught:
         StateCache(store, sim_ports()).refresh()
-    assert caught.value.uri == store.spec.uri
-    assert store.spec == StoreSpec(store.spec.uri)
+    assert caught.value.uri == store.address.uri
+    assert store.address == StoreAddress(store.address.uri)

@@ -87,7 +87,7 @@ def test_removals_among_rows_are_refused_by_the_name_of_the_engine(t: Table) -> 
 
 
 def test_rows_that_sinks_would_not_get_are_refused_however_often_they_are_given(t: Table) -> None:
-    sinks = Replicas([TableSink("copy", f"{t.handle.store.spec.uri}-copy")])
+    sinks = Replicas([TableSink("copy", f"{t.handle.store.address.uri}-copy")])
     order = write_request("upsert", t.handle.cache.known().table.spec)
     w = Writer(t.handle, order, default=PlainEngine(), replicas=sinks).__enter__()
     for _ in range(2):

@@ -18,7 +18,7 @@ def add_replica(handle: TableHandle, replica: str) -> tuple[CommitResult, tuple[
         OptionError: it does not fit, or its name is another sink's.
     """
     added = parse_replicas([replica])
-    require_elsewhere(handle.store.spec.uri, added)
+    require_elsewhere(handle.store.address.uri, added)
 
     def changed(table: TableDef) -> TableDef:
         return with_replicas(table, {**table.replicas, **added})

@@ -189,7 +189,7 @@ def rewrite(
 
     def commit() -> CommitResult:
         table, store = txn.base.table, handle.store
-        plan = plan_of(txn.request, table, store.spec, txn.instant)
+        plan = plan_of(txn.request, table, store.address, txn.instant)
         snapshot = txn.base.snapshot(store, wants=wanted_in(partitions))
         status = engine.rewrite(plan, snapshot, sets, txn.announce)
         if not status.changes.moved.num_rows:

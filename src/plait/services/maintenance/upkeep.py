@@ -82,7 +82,7 @@ class _Later:
         self.__init__()  # type: ignore[misc]  # as new
 
     def submit(self, handle: TableHandle, buckets: frozenset[BucketId]) -> None:
-        uri = handle.store.spec.uri
+        uri = handle.store.address.uri
         with self._lock:
             _, waiting = self._due.get(uri, (handle, frozenset[BucketId]()))
             self._due[uri] = handle, waiting | buckets

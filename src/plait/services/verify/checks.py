@@ -118,7 +118,7 @@ class _Verification:
                 replay.take(decision)
             windows.take(decision, replay.state)
         if self._walk.head < 0:
-            uri = self._store.spec.uri
+            uri = self._store.address.uri
             message = f"there is no table at {uri}"
             raise TableNotFoundError(message, hint="check the path", uri=uri)
         return replay.state if self._walk.whole and replay.whole else None

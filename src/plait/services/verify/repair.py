@@ -143,7 +143,7 @@ def plan_repair(
             message = f"accept_loss={each!r} is nothing that the newest version has lost"
             hint = "name the id of a file, vector or slot as the plan shows it: file:data/..."
             raise OptionError(message, hint=hint, key="accept_loss", value=each)
-    return RepairPlan(findings, None if source is None else source.spec.uri, tuple(accept_loss))
+    return RepairPlan(findings, None if source is None else source.address.uri, tuple(accept_loss))
 
 
 def repair(handle: TableHandle, plan: RepairPlan, source: Store | None = None) -> RepairReport:
@@ -190,7 +190,7 @@ class _Planner:
     ) -> _Planner:
         backup = Backup(handle.store, source or handle.store)
         if source is not None and not backup.is_of_table():
-            uri = source.spec.uri
+            uri = source.address.uri
             message = f"{uri} is not a copy of this table: their table.json differ"
             raise OptionError(message, hint="name a copy of this table", key="from", value=uri)
         problems = verify(handle).problems

@@ -163,7 +163,7 @@ class _Repair:
         spec = self.snapshot.spec
         operation = Operation.INSERT if spec.keyed else Operation.APPEND
         request = WriteRequest(operation, dated=spec.written)
-        plan = plan_of(request, self.state.table, self.handle.store.spec, txn.instant)
+        plan = plan_of(request, self.state.table, self.handle.store.address, txn.instant)
         with pinned(self.replica, self._theirs) as theirs:
             return self._staged(txn, plan, theirs), theirs.files.num_rows
 
@@ -244,7 +244,7 @@ class _Repair:
             message,
             hint=hint,
             key="replica",
-            value=self.replica.store.spec.uri,
+            value=self.replica.store.address.uri,
             buckets=sorted(map(_place, buckets)),
         )
 
@@ -316,6 +316,6 @@ def _require_alike(handle: TableHandle, replica: TableHandle) -> None:
     )
     if same and len(ours.schema.names) == len(theirs.schema.names):
         return
-    uri = replica.store.spec.uri
+    uri = replica.store.address.uri
     message = f"{uri} is no replica of this table: its columns or its record key differ"
     raise OptionError(message, hint="name a table with the same rows", key="replica", value=uri)
