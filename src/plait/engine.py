@@ -23,8 +23,8 @@ from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import ReadSet
 from plait.model.plan import Snapshot
-from plait.model.replicas import TaskLedger
 from plait.model.request import FileSet, WritePlan
+from plait.model.sink_ledger import TaskLedger
 from plait.model.store_address import StoreAddress
 
 GROUP = "plait.engines"

@@ -15,7 +15,7 @@ from plait.definition.create import define_table
 from plait.model.consent import Consent
 from plait.storage.memory import MemoryStore
 from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
-from plait.txn.definition import create_table
+from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import open_handle
 from tests.compat.rows import plain
 from tests.support.memory import forget

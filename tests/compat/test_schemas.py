@@ -37,9 +37,9 @@ from plait.model.decision import (
 )
 from plait.model.instant import Action, Instant, Operation
 from plait.model.plan import FormerLayout
-from plait.model.replicas import Attempt, SinkLedger, SinkPosition, TaskLedger
 from plait.model.repush import OpenRepush, RepushSource, SourceAddress, repush_directory
 from plait.model.schema import Check, ColumnNote
+from plait.model.sink_ledger import Attempt, SinkLedger, SinkPosition, TaskLedger
 from plait.replicate import Replicas, repair
 from plait.state.part_file import PART_TABLES
 from plait.storage import open_store

@@ -25,7 +25,7 @@ from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
 from plait.timeline import paths
-from plait.txn.definition import create_table
+from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import TableHandle
 from tests.differential.acts import TIMED, Ledger, Told, apply, client, count_of, rows_of
 from tests.differential.model import in_order

@@ -18,7 +18,7 @@ import pytest
 from plait import Table
 from plait.locks.record import PATH, Claimant, LeaseRecord
 from plait.model.instant import Instant
-from plait.model.replicas import Attempt, SinkPosition
+from plait.model.sink_ledger import Attempt, SinkPosition
 from plait.ports import Ports
 from plait.replicate import Replicas
 from plait.replicate.repair import repair

@@ -21,7 +21,7 @@ from plait.errors import ConflictError, CorruptMetadataError, TableError
 from plait.storage.memory import MemoryStore
 from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
 from plait.timeline import paths
-from plait.txn.definition import create_table
+from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import open_handle
 from tests.fuzz.tables import small_thresholds
 from tests.support.memory import forget

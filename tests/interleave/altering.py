@@ -23,7 +23,7 @@ from plait.errors import (
 from plait.model.decision import Decision
 from plait.services.definition.alter import Alteration
 from plait.testing import SeqIds, SimClock, sim_ports
-from plait.txn.definition import create_table
+from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import TableHandle
 from tests.interleave.actors import LITTLE
 from tests.interleave.columns import Column, ColumnsCheck, Part, Past, Row, Shown, began

@@ -12,8 +12,8 @@ from plait.definition.create import define_table
 from plait.errors import CommitError
 from plait.model.decision import CommitResult
 from plait.testing import SeqIds, SimClock, sim_ports
-from plait.txn.definition import create_table
 from plait.txn.read_pin import TTL_S
+from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import TableHandle
 from tests.interleave.actors import LITTLE, recover_dead
 from tests.interleave.real import clean, compact, scan, values

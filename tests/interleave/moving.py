@@ -13,7 +13,7 @@ from plait import DuplicateKeyError, Table
 from plait.definition.create import define_table
 from plait.testing import SeqIds, SimClock, sim_ports
 from plait.txn.conflict import Judge
-from plait.txn.definition import create_table
+from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import TableHandle
 from tests.interleave.actors import LITTLE, recover_dead
 from tests.scheduler import Act, End, Scenario, Start

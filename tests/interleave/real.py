@@ -10,8 +10,8 @@ from plait import RestoreRefusedError, Table
 from plait.definition.create import define_table
 from plait.model.decision import CommitResult
 from plait.testing import SeqIds, SimClock, sim_ports
-from plait.txn.definition import create_table
 from plait.txn.read_pin import TTL_S
+from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import TableHandle
 from tests.interleave.actors import LITTLE, lineage_of, recover_dead
 from tests.scheduler import CALL_EVENTS, End, Scenario, Start

@@ -14,13 +14,13 @@ import pyarrow as pa
 from plait import Table
 from plait.definition.create import define_table
 from plait.model.decision import CommitResult
-from plait.model.replicas import SinkPosition
+from plait.model.sink_ledger import SinkPosition
 from plait.replicate import Replicas, repair, status
 from plait.replicate.lane import Retries
 from plait.storage.port import Store
 from plait.testing import SeqIds, SimClock, sim_ports
 from plait.timeline.replica_records import write_position
-from plait.txn.definition import create_table
+from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import TableHandle
 from tests.interleave.actors import LITTLE
 from tests.interleave.sinking import Unlike

@@ -32,8 +32,8 @@ from plait.stream.messages import parse_offsets, position_offsets
 from plait.stream.participant import Participant
 from plait.stream.transport import Hub
 from plait.testing import SeqIds, SimClock, sim_ports
-from plait.txn.definition import create_table
 from plait.txn.recovery import roll_back_failed
+from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import TableHandle
 from tests.interleave.actors import recover, recover_dead
 from tests.interleave.real import compact

@@ -12,7 +12,7 @@ from plait import Insert, Table, Ttl, Update
 from plait.definition.create import define_table
 from plait.storage.memory import MemoryStore
 from plait.testing import SeqIds, SimClock, sim_ports
-from plait.txn.definition import create_table
+from plait.txn.table_decisions import create_table
 from tests.support.protocol import client
 
 _NAMES = itertools.count()

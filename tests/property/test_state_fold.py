@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plait.services.verify.replay import difference
+from plait.services.verify.state_replay import difference
 from plait.state.checkpoint import load_checkpoint, load_newest, write_checkpoint
 from plait.state.state import TableState
 from plait.testing import sim_ports

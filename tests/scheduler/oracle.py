@@ -34,9 +34,9 @@ from plait.testing.faults import SimulatedCrashError
 from plait.testing.wrapper import is_metadata
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
-from plait.txn.definition import set_properties
 from plait.txn.matrix import REWRITES, SWAPS
 from plait.txn.recovery import RollbackReport, roll_back_failed
+from plait.txn.table_decisions import set_properties
 from plait.txn.table_handle import TableHandle
 from tests.scheduler.ending import End, Outcome, Problem
 from tests.scheduler.memo import Memo, MemoTimeline

@@ -22,7 +22,7 @@ from plait.storage.port import Store
 from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
 from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths
-from plait.txn.definition import create_table
+from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import open_handle
 from tests.support.memory import forget
 

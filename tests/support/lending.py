@@ -16,7 +16,7 @@ from plait.table import Table
 from plait.testing import SimulatedCrashError
 from plait.testing.wrapper import WrappedStore
 from plait.timeline.lent_slots import LentStore
-from plait.txn.definition import create_table
+from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import TableHandle
 
 T = TypeVar("T")

@@ -36,9 +36,9 @@ from plait.testing import (
     sim_ports,
 )
 from plait.timeline import paths
-from plait.txn.definition import create_table
 from plait.txn.read_pin import ReadPin
 from plait.txn.recovery import roll_back_failed
+from plait.txn.table_decisions import create_table
 from tests.support.dead import bury
 
 _NAMES = itertools.count()

@@ -44,7 +44,7 @@ from plait.state.cache import StateCache
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import ManualBackground, SeqIds, SimClock, sim_ports
-from plait.txn.definition import create_table
+from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
 

@@ -27,8 +27,8 @@ from plait.testing import SeqIds, SimClock, sim_ports
 from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths
 from plait.timeline.log import Timeline
-from plait.txn.definition import create_table
 from plait.txn.refusal import AlreadyCommitted
+from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import TableHandle
 from tests.support.protocol import NoLock, client, memory
 

@@ -19,7 +19,7 @@ from plait.errors import (
 from plait.files.hash import bucket_of, key_hashes
 from plait.model.decision import Decision, Reserved
 from plait.state.state import TableState
-from plait.txn import definition
+from plait.txn import table_decisions
 from plait.txn.reservation import publish_reservation
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle
@@ -162,7 +162,7 @@ def test_two_changes_of_the_contract_cannot_lead_to_one_that_cannot_hold(
             Table.open(uri).change_contract(concurrency=others.pop())
         return publish_service(handle, make)
 
-    monkeypatch.setattr(definition, "publish_service", second)
+    monkeypatch.setattr(table_decisions, "publish_service", second)
     with pytest.raises(OptionError):
         table.change_contract(failed_writes="eager")
     Table.open(uri).handle.cache.known().table.contract.check()

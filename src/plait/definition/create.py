@@ -11,7 +11,7 @@ from plait.definition.changeable import refuse_defining
 from plait.definition.constraints import create_checks
 from plait.definition.generated import create_generated, placing_field
 from plait.definition.policy import KEY, POLICIES, require_policy
-from plait.definition.replicas import require_puts_in_order, with_replicas
+from plait.definition.replicated_table import require_puts_in_order, with_replicas
 from plait.definition.table_def import TableDef, laid_out
 from plait.definition.ttl import PARTITION, WRITTEN, Ttl, may_tell_time
 from plait.errors import (

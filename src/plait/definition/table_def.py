@@ -33,9 +33,9 @@ from plait.model.plan import (
     TableLayout,
     TableSpec,
 )
-from plait.model.replicas import addresses_of
 from plait.model.repush import OpenRepush, is_repush_directory
 from plait.model.schema import WRITTEN_OPTION, Schema
+from plait.model.sink_ledger import addresses_of
 
 _ALWAYS = (
     *("schemas", "schema_id", "partition_by", "bucket_spec", "ordering", "table_type"),

@@ -15,7 +15,7 @@ from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Changes, Digest, WriteStats
 from plait.model.instant import Action, Instant, Operation
 from plait.model.plan import COW, TableSpec
-from plait.model.replicas import SinkLedger
+from plait.model.sink_ledger import SinkLedger
 
 _HASH = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _MODULO = 1 << 64

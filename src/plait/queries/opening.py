@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from plait.definition.replicas import require_elsewhere
+from plait.definition.replicated_table import require_elsewhere
 from plait.definition.table_def import TableDef
 from plait.locks import settle_lock
 from plait.locks.identity import require_identity
@@ -13,8 +13,8 @@ from plait.model.consent import Consent
 from plait.ports import Ports
 from plait.storage import open_store
 from plait.storage.port import Store
-from plait.txn.definition import create_table
 from plait.txn.refusal import contract_differs
+from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import TableHandle, make_handle, open_handle, require_slots
 
 

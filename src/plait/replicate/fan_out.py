@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from plait.errors import ReplicationError
 from plait.files.digest import Digester
-from plait.model.replicas import SinkLedger, TaskLedger
+from plait.model.sink_ledger import SinkLedger, TaskLedger
 from plait.model.value import to_text
 from plait.ports import Ports
 from plait.replicate.lane import Ask, Batch, Lane, Retries, SinkOutcome, buffers

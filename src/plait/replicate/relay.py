@@ -20,8 +20,8 @@ from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import CommitResult
 from plait.model.instant import Instant
 from plait.model.plan import Snapshot
-from plait.model.replicas import SinkLedger, TaskLedger
 from plait.model.request import WritePlan
+from plait.model.sink_ledger import SinkLedger, TaskLedger
 from plait.ports import Ports
 from plait.replicate.fan_out import FanOut, Pace
 from plait.replicate.sender import Sender

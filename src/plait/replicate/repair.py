@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from plait.errors import OptionError, ReplicationError, TableError, redacted
 from plait.model.instant import Instant
-from plait.model.replicas import Attempt, SinkPosition
+from plait.model.sink_ledger import Attempt, SinkPosition
 from plait.replicate.compare import Differences, compare
 from plait.replicate.fan_out import FanOut, Pace
 from plait.replicate.lane import Batch

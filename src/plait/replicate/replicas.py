@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from plait.definition.replicas import require_puts_in_order
+from plait.definition.replicated_table import require_puts_in_order
 from plait.definition.table_def import TableDef
 from plait.engine import Staging
 from plait.errors import OptionError
 from plait.model.instant import Operation
-from plait.model.replicas import is_sink_name
 from plait.model.request import WritePlan, WriteRequest
+from plait.model.sink_ledger import is_sink_name
 from plait.replicate.fan_out import Pace
 from plait.replicate.lane import Retries
 from plait.replicate.relay import RelayedStaging

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from plait.errors import StorageError
 from plait.model.instant import Instant
-from plait.model.replicas import Attempt
+from plait.model.sink_ledger import Attempt
 from plait.ports import Ports
 from plait.replicate.fan_out import FanOut
 from plait.replicate.sink import Sink

@@ -20,8 +20,8 @@ from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot, TableSpec
-from plait.model.replicas import SinkLedger
 from plait.model.request import WritePlan
+from plait.model.sink_ledger import SinkLedger
 from plait.replicate.fan_out import FanOut, Pace
 from plait.replicate.lane import Batch
 from plait.replicate.sender import Sender

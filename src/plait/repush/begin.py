@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from plait.definition.create import define_layout, require_layout_fits, require_whole
-from plait.definition.replicas import require_no_replicas
+from plait.definition.replicated_table import require_no_replicas
 from plait.definition.table_def import TableDef
 from plait.definition.ttl import Ttl
 from plait.errors import OptionError, RepushOpenError, RepushRefusedError

@@ -30,8 +30,8 @@ from plait.model.schema import WRITTEN_OPTION
 from plait.model.stream import Position
 from plait.storage.nested import NestedStore
 from plait.stream.stream import Stream
-from plait.txn.definition import create_table
 from plait.txn.recovery import show_pending
+from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import TableHandle, client, make_handle, open_handle
 from plait.write.request import write_request
 from plait.write.writer import Writer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from plait.definition.replicas import require_no_replicas
+from plait.definition.replicated_table import require_no_replicas
 from plait.errors import (
     InstantExpiredError,
     InstantNotFoundError,

@@ -28,9 +28,9 @@ from plait.services.table_repair import Mends
 from plait.services.table_restore import Restores
 from plait.services.verify.checks import VerifyReport, verify
 from plait.services.verify.foreign import ForeignFile, ForeignRemoval, list_foreign, remove_foreign
-from plait.txn.definition import set_properties, set_ttl
 from plait.txn.read_pin import list_readers
 from plait.txn.recovery import RollbackReport, list_pending, roll_back, roll_back_failed
+from plait.txn.table_decisions import set_properties, set_ttl
 from plait.txn.table_handle import TableHandle
 
 

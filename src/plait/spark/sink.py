@@ -31,7 +31,7 @@ from plait.arrow.merge_into import Merging
 from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Announcer
 from plait.definition.evolving import bringing, with_columns_of
-from plait.definition.replicas import require_no_replicas
+from plait.definition.replicated_table import require_no_replicas
 from plait.errors import OptionError, StorageError
 from plait.files.data_file import RUN, data_path
 from plait.files.data_file import Place as FilePlace

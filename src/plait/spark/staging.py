@@ -30,8 +30,8 @@ from plait.model.changes import Digest, WriteStatus
 from plait.model.decision import ReadSet
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot, TableSpec
-from plait.model.replicas import TaskLedger
 from plait.model.request import WritePlan
+from plait.model.sink_ledger import TaskLedger
 from plait.read.scan import Scan
 from plait.spark.columns import in_columns_of
 from plait.spark.exchange import Exchange, goes_through_files

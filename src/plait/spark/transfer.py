@@ -18,7 +18,7 @@ from plait import errors
 from plait.errors import TableError
 from plait.model.changes import WriteStatus
 from plait.model.plan import LIVE, Snapshot
-from plait.model.replicas import TaskLedger
+from plait.model.sink_ledger import TaskLedger
 
 COLUMNS = (
     "task int, attempt int, rows bigint, digest bigint, label string, status binary, "

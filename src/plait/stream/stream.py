@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from plait.definition.replicas import require_no_replicas
+from plait.definition.replicated_table import require_no_replicas
 from plait.errors import OptionError, StreamError
 from plait.model.decision import CommitResult, Span, Token
 from plait.model.stream import Audit, Position

@@ -19,7 +19,7 @@ from typing import ClassVar, TypeAlias
 
 import pyarrow as pa
 
-from plait.model.replicas import is_sink_name
+from plait.model.sink_ledger import is_sink_name
 from plait.replicate.sink import Sink, SinkSchema, SinkSession
 
 Row: TypeAlias = Mapping[str, object]

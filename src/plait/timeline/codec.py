@@ -38,7 +38,7 @@ from plait.model.decision import (
 )
 from plait.model.document import NODES_MAX, count_nodes, seal, unseal
 from plait.model.instant import TIME_MS_MAX, Action, Instant, Operation
-from plait.model.replicas import SinkLedger
+from plait.model.sink_ledger import SinkLedger
 from plait.storage.port import check_path
 from plait.timeline import paths
 from plait.timeline.columns import from_json, other_columns, strange_columns, to_json

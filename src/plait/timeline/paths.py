@@ -9,7 +9,7 @@ from plait.definition.table_def import is_index
 from plait.errors import FormatError
 from plait.model.changes import SECTIONS
 from plait.model.instant import Instant
-from plait.model.replicas import is_sink_name
+from plait.model.sink_ledger import is_sink_name
 
 META = ".meta"
 TABLE = f"{META}/table.json"

@@ -11,7 +11,7 @@ from typing import TypeVar
 from plait.errors import CorruptMetadataError, FormatError
 from plait.model.document import Proof, open_record, seal_record
 from plait.model.instant import Instant
-from plait.model.replicas import Attempt, SinkPosition
+from plait.model.sink_ledger import Attempt, SinkPosition
 from plait.storage.port import Store
 from plait.timeline import paths
 

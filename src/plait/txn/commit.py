@@ -31,7 +31,7 @@ from plait.model.changes import WriteStatus
 from plait.model.decision import Decision, ReadSet, Scope, action_of
 from plait.model.instant import Instant
 from plait.model.plan import Snapshot
-from plait.model.replicas import SinkLedger
+from plait.model.sink_ledger import SinkLedger
 from plait.read.plan import Wants
 from plait.state.state import TableState
 from plait.txn.carry import Carrier

@@ -41,8 +41,8 @@ from plait.model.contract import Contract
 from plait.model.decision import CommitResult, Decision, ReadSet, Scope
 from plait.model.history import iso
 from plait.model.instant import Instant, Outcome, State
-from plait.model.replicas import SinkLedger
 from plait.model.request import WriteRequest
+from plait.model.sink_ledger import SinkLedger
 from plait.read.plan import Wants
 from plait.state.state import TableState, require_usable, require_writable
 from plait.storage.port import Store

@@ -19,7 +19,7 @@ from plait.arrow.engine import sum_rows
 from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Task
 from plait.definition.evolving import with_columns_of
-from plait.definition.replicas import require_no_replicas
+from plait.definition.replicated_table import require_no_replicas
 from plait.engine import Engine, ForwardingStaging
 from plait.errors import RetryableConflictError
 from plait.files.data_file import REMOVALS, parse_path, reading

@@ -26,8 +26,8 @@ from plait.model.changes import WriteStatus
 from plait.model.decision import CommitResult, ReadSet, Scope
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot, TableSpec
-from plait.model.replicas import SinkLedger
 from plait.model.request import WritePlan, WriteRequest
+from plait.model.sink_ledger import SinkLedger
 from plait.read.plan import Wanted, everything, wanted_in, wanted_where
 from plait.state.state import TableState
 from plait.txn.commit import Restaged

@@ -11,8 +11,8 @@ from plait.definition.table_def import TableDef
 from plait.engine import ForwardingStaging, Staging
 from plait.errors import MissingDependencyError, OptionError
 from plait.model.decision import CommitResult
-from plait.model.replicas import SinkLedger
 from plait.model.request import WritePlan, WriteRequest
+from plait.model.sink_ledger import SinkLedger
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
 

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from plait.errors import OptionError, redacted
 from plait.model.consent import absolute_path
-from plait.model.replicas import is_sink_name
+from plait.model.sink_ledger import is_sink_name
 from plait.storage import open_store
 
 _DATABASES: Final = ("sqlite", "postgresql")

@@ -15,7 +15,7 @@ from plait import ReplicationError, RetryableConflictError, Table
 from plait.errors import SchemaError
 from plait.files.digest import digest_of
 from plait.model.changes import Digest
-from plait.model.replicas import SinkLedger
+from plait.model.sink_ledger import SinkLedger
 from plait.replicate import Replicas, Retries, repair, status
 from plait.spark.exchange import SETTING
 from plait.timeline.replica_records import load_attempts

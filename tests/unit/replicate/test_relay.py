@@ -15,7 +15,7 @@ from plait.arrow.task import Announcer, Task
 from plait.errors import ReplicationError
 from plait.files.digest import digest_of
 from plait.model.changes import WriteStatus
-from plait.model.replicas import SinkLedger, TaskLedger
+from plait.model.sink_ledger import SinkLedger, TaskLedger
 from plait.replicate import Retries, repair, staging, status
 from plait.replicate.fan_out import Pace
 from plait.replicate.relay import TaskFence, TaskRelay

@@ -19,9 +19,9 @@ from plait.storage.port import Store
 from plait.testing import SimClock
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
-from plait.txn.definition import set_properties
 from plait.txn.read_pin import TTL_S, ReadPin
 from plait.txn.recovery import roll_back, roll_back_failed
+from plait.txn.table_decisions import set_properties
 from plait.txn.transaction import OptimisticTransaction
 from tests.support.forge import forge
 from tests.support.protocol import (

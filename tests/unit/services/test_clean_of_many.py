@@ -16,7 +16,7 @@ from plait.services.maintenance.savepoint import set_savepoint
 from plait.services.verify.checks import verify
 from plait.storage.memory import MemoryStore
 from plait.testing import SimClock
-from plait.txn.definition import set_properties
+from plait.txn.table_decisions import set_properties
 from tests.support.protocol import Phases, client, create, listed, memory, upsert
 
 LITTLE: dict[str, object] = {

@@ -24,9 +24,9 @@ from plait.repush import RepushRequest, begin
 from plait.spark.sink import Job
 from plait.stream.transport import Hub
 from plait.testing.lock_kit import until
-from plait.txn.definition import change_table
 from plait.txn.recovery import roll_back_failed
 from plait.txn.reservation import publish_reservation
+from plait.txn.table_decisions import change_table
 from plait.txn.table_handle import TableHandle
 from plait.write.request import write_request
 from tests.support.dead import bury

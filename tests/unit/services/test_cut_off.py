@@ -10,7 +10,7 @@ import pytest
 
 from plait import OptionError, Table
 from plait.errors import CorruptMetadataError, PlanStaleError
-from plait.model.replicas import SinkPosition
+from plait.model.sink_ledger import SinkPosition
 from plait.replicate import Replicas, TableSink, repair, status
 from plait.services.verify.repair import RepairPlan
 from plait.storage.memory import MemoryStore

@@ -16,7 +16,7 @@ from plait.errors import (
     SchemaMismatchError,
 )
 from plait.testing import SimClock, sim_ports
-from plait.txn.definition import change_table, create_table
+from plait.txn.table_decisions import change_table, create_table
 from tests.support.expiry import (
     KINDS,
     NAMES,

@@ -12,8 +12,8 @@ from plait.services.verify.foreign import ForeignFile, list_foreign, remove_fore
 from plait.storage.memory import MemoryStore
 from plait.testing import SimClock
 from plait.timeline import paths
-from plait.txn.definition import set_properties
 from plait.txn.recovery import roll_back
+from plait.txn.table_decisions import set_properties
 from tests.support.protocol import Phases, Work, client, create, listed, memory, upsert
 
 LOST = "data/00000-20260101000000000-eeeeeeeeeeeeeeee-0-0000.base.parquet"

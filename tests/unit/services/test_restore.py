@@ -30,8 +30,8 @@ from plait.testing import (
     sim_ports,
 )
 from plait.timeline import paths
-from plait.txn.definition import create_table
 from plait.txn.recovery import roll_back_failed
+from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import open_handle
 
 Rows = list[tuple[int, int]]

@@ -16,7 +16,7 @@ from plait.model.request import WriteRequest
 from plait.model.schema import WRITTEN_COLUMN
 from plait.services.maintenance import expired
 from plait.testing import SimClock, sim_ports
-from plait.txn.definition import create_table
+from plait.txn.table_decisions import create_table
 from plait.write.writer import Writer
 from tests.support.expiry import KINDS, NAMES
 from tests.support.protocol import beside, client, memory

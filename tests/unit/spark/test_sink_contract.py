@@ -12,7 +12,7 @@ from plait import Table
 from plait.errors import ContractError
 from plait.spark.sink import Job
 from plait.timeline.pending import load_pending
-from plait.txn.definition import change_table
+from plait.txn.table_decisions import change_table
 from plait.write.request import write_request
 
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from plait.errors import CorruptMetadataError, InstantExpiredError, InstantNotFoundError
-from plait.services.verify.replay import difference
+from plait.services.verify.state_replay import difference
 from plait.state.cache import StateCache
 from plait.state.checkpoint import list_checkpoints
 from plait.storage.memory import MemoryStore

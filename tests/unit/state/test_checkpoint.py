@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from plait.errors import CorruptMetadataError
-from plait.services.verify.replay import difference
+from plait.services.verify.state_replay import difference
 from plait.state.cache import StateCache
 from plait.state.checkpoint import (
     list_checkpoints,

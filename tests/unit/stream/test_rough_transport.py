@@ -14,7 +14,7 @@ from plait.services.verify.foreign import list_foreign, remove_foreign
 from plait.stream.coordinator import Coordinator
 from plait.stream.participant import Participant
 from plait.testing.ports import ManualBackground, SimClock, sim_ports
-from plait.txn.definition import create_table
+from plait.txn.table_decisions import create_table
 from tests.support.later import Later
 from tests.support.memory import forget
 from tests.support.protocol import client, memory

@@ -20,8 +20,8 @@ from plait.storage.port import Store
 from plait.testing import CountingStore, Fault, FaultStore, SimClock
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
-from plait.txn.definition import change_table
 from plait.txn.reservation import publish_reservation
+from plait.txn.table_decisions import change_table
 from plait.txn.table_handle import TableHandle
 from tests.support.dead import bury
 from tests.support.protocol import Work, client, create, memory, upsert

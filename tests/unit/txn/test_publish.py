@@ -24,9 +24,9 @@ from plait.testing import Fault, FaultStore, SeqIds, SimClock, SimulatedCrashErr
 from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
-from plait.txn.definition import create_table, set_properties
 from plait.txn.recovery import roll_back_failed
 from plait.txn.rollback import publish_rollback
+from plait.txn.table_decisions import create_table, set_properties
 from tests.support.protocol import (
     SCHEMA,
     Work,

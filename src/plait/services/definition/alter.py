@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from plait.definition.evolving import altered
-from plait.definition.replicas import require_no_replicas
+from plait.definition.replicated_table import require_no_replicas
 from plait.definition.sink_schema import SinkSchema
 from plait.definition.table_def import TableDef
 from plait.errors import SchemaError

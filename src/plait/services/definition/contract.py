@@ -9,8 +9,8 @@ from plait.definition.table_def import TableDef
 from plait.errors import ContractError, OptionError
 from plait.locks import arbiter_of, open_lock, settle_lock
 from plait.model.decision import CommitResult
-from plait.txn.definition import change_table
 from plait.txn.recovery import list_pending
+from plait.txn.table_decisions import change_table
 from plait.txn.table_handle import TableHandle
 
 _POLL_S = 0.2

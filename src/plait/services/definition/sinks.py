@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from plait.definition.replicas import require_elsewhere, with_replicas
+from plait.definition.replicated_table import require_elsewhere, with_replicas
 from plait.definition.table_def import TableDef
 from plait.errors import OptionError
 from plait.model.decision import CommitResult
-from plait.txn.definition import change_table
+from plait.txn.table_decisions import change_table
 from plait.txn.table_handle import TableHandle
 from plait.write.sink_address import parse_replicas
 

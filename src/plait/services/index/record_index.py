@@ -13,8 +13,8 @@ from plait.services.index.build import IndexReport, build_index, fold_index, req
 from plait.services.index.verify import IndexVerified, verify_index
 from plait.state.state import TableState
 from plait.timeline import paths
-from plait.txn.definition import change_table
 from plait.txn.key_window import Known, is_of_index, load_known, load_newest_known, require_newest
+from plait.txn.table_decisions import change_table
 from plait.txn.table_handle import TableHandle
 
 _log = logging.getLogger(__name__)

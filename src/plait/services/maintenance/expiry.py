@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from plait.definition.create import fitting_ttl
-from plait.definition.replicas import require_no_replicas
+from plait.definition.replicated_table import require_no_replicas
 from plait.definition.ttl import PARTITION, Ttl
 from plait.files.data_file import LiveFile, live_files
 from plait.files.deletion import load_mask, union

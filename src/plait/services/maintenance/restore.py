@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.definition.evolving import named_as_in
-from plait.definition.replicas import require_no_replicas
+from plait.definition.replicated_table import require_no_replicas
 from plait.errors import InstantNotFoundError, RestoreRefusedError
 from plait.model.changes import ADDED, MASKED, PATHS, Changes, WriteStats
 from plait.model.decision import SCOPE_TABLE, Decision, Replayed, Restored, Scope

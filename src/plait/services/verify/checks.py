@@ -21,9 +21,9 @@ from plait.services.verify.archived import check_archive
 from plait.services.verify.contents import SideFiles, check_files, check_keys, check_older
 from plait.services.verify.history import LiveFiles, Windows
 from plait.services.verify.instants import Instants
-from plait.services.verify.replay import Checkpoints, StateReplay
 from plait.services.verify.report import Findings, Note, Problem, VerifyReport
 from plait.services.verify.slots import Walk
+from plait.services.verify.state_replay import Checkpoints, StateReplay
 from plait.services.verify.stored import Explained, Listing, Needed, note_records
 from plait.state.cache import StateCache
 from plait.state.events import Folded

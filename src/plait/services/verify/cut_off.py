@@ -13,7 +13,7 @@ from typing import Self
 
 from plait.errors import FormatError, PlanStaleError
 from plait.model.decision import Decision
-from plait.model.replicas import SinkPosition, addresses_of
+from plait.model.sink_ledger import SinkPosition, addresses_of
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import paths

@@ -11,7 +11,7 @@ from plait.definition.table_def import TableDef
 from plait.errors import OptionError
 from plait.model.decision import Decision
 from plait.model.instant import Action, Instant
-from plait.model.replicas import Attempt, SinkPosition
+from plait.model.sink_ledger import Attempt, SinkPosition
 from plait.timeline.pending import load_pending
 from plait.timeline.replica_records import load_attempts, load_positions
 from plait.txn.table_handle import TableHandle
