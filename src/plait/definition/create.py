@@ -138,7 +138,7 @@ def require_layout_fits(table: TableDef, layout: TableLayout, options: Options) 
     if table.ttl is not None:
         fitting_ttl(table.ttl, spec)
     if table.replicas:
-        require_puts_in_order(replace(table, spec=replace(spec, unique=UNIQUE_PARTITION)))
+        require_puts_in_order(replace(table, spec=spec))
 
 
 def _ordering(schema: Schema, key: tuple[str, ...], given: str | None) -> str | None:

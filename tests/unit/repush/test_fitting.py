@@ -92,6 +92,16 @@ def test_a_table_with_sinks_gets_no_partitions_by_which_they_cannot_tell_keys_ap
     assert again(table).version == before
 
 
+def test_a_table_with_sinks_gets_no_partitions_between_which_a_key_can_move() -> None:
+    """A sink keeps a row by its key and partition, so every write would be refused after it."""
+    table = make(unique="table")
+    before = table.add_replica("eu=memory://repush-fitting-eu").version
+    with pytest.raises(OptionError):
+        table.repush(partition_by="day")
+    assert again(table).version == before
+    assert table.repush(buckets=2).version is not None
+
+
 @pytest.mark.parametrize("field", ["day", "year(day)"])
 def test_an_undo_never_lays_rows_out_by_another_column_of_the_name(field: str) -> None:
     """A column is its id."""
