@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from plait.errors import UnsupportedFeatureError, shortened
@@ -106,22 +108,23 @@ def features_of(
         used.update(definition_features(decision.table))
     if decision.archived:
         used.add(ARCHIVE)
-    return divided(used, allowed)
+    return divided(frozenset(used), frozenset(allowed))
 
 
-def divided(used: Collection[str], allowed: Collection[str] = ()) -> Features:
+@lru_cache(maxsize=64)  # every decision of a table asks for the same, once or twice
+def divided(used: frozenset[str], allowed: frozenset[str] = frozenset()) -> Features:
     """Divide features by who needs them: what is only allowed, readers need not know yet.
 
-    >>> divided(("replicas-1", "ttl-1")).writers
+    >>> divided(frozenset({"replicas-1", "ttl-1"})).writers
     ('replicas-1',)
-    >>> divided(("replicas-1", "ttl-1")).readers[len(FEATURES) :]
+    >>> divided(frozenset({"replicas-1", "ttl-1"})).readers[len(FEATURES) :]
     ('ttl-1', 'writer-features-1')
-    >>> divided(("ttl-1",), ("ttl-1", "archive-1")).writers
+    >>> divided(frozenset({"ttl-1"}), frozenset({"ttl-1", "archive-1"})).writers
     ('archive-1',)
     """
     named = closed(used)
     readers = tuple(name for name in named if name not in WRITERS_ONLY)
-    writers = tuple(n for n in closed((*used, *allowed)) if n not in readers)
+    writers = tuple(name for name in closed(used | allowed) if name not in readers)
     marked = (WRITER_FEATURES,) if writers else ()
     return Features((*FEATURES, *readers, *marked), writers, named)
 
@@ -154,7 +157,7 @@ def usable(
 
 def unknown_of(names: Iterable[object]) -> list[str]:
     """Return the features that this version of Plait does not know."""
-    return sorted(str(name) for name in names if name not in KNOWN)
+    return sorted(map(str, itertools.filterfalse(KNOWN.__contains__, names)))
 
 
 def require_readable(names: Iterable[object], *, path: str) -> None:

@@ -275,7 +275,7 @@ def hinted_checkpoint(store: Store) -> int | None:
 
 def _document(state: TableState) -> dict[str, object]:
     table = state.table.to_dict()
-    needed = divided(features_in_use(state), state.table.allowed or ())
+    needed = divided(frozenset(features_in_use(state)), frozenset(state.table.allowed or ()))
     return {
         "features": list(needed.readers),
         **({"writer_features": list(needed.writers)} if needed.writers else {}),

@@ -108,7 +108,7 @@ def decode(data: bytes, *, path: str, load: Section) -> Decision:
         refuse_other_shape(_strangers(document), path=path)
         message = f"{path} is not a decision: {type(error).__name__}: {error}"
         raise CorruptMetadataError(message, path=path) from error
-    return replace(decision, checksum=checksum, features=tuple(str(item) for item in features))
+    return replace(decision, checksum=checksum, features=tuple(map(str, features)))
 
 
 def _strangers(document: Mapping[str, object]) -> list[str]:
@@ -166,14 +166,14 @@ def _document(decision: Decision) -> dict[str, dict[str, object]]:
         "commit_id": decision.commit_id,
         "read_set": _read_set(decision.read_set),
         "table": decision.table,
-        "tokens": [token.to_dict() for token in decision.tokens] or None,
-        "rolled_back": [_rolled_back(each) for each in decision.rolled_back] or None,
+        "tokens": list(map(Token.to_dict, decision.tokens)) or None,
+        "rolled_back": list(map(_rolled_back, decision.rolled_back)) or None,
         "cleaned": _cleaned(decision.cleaned),
         "reserved": None if decision.reserved is None else reserved_to_dict(decision.reserved),
         "savepoint": decision.savepoint and decision.savepoint.to_dict(),
         "restored": decision.restored and decision.restored.to_dict(),
         "replay": decision.replayed and decision.replayed.to_dict(),
-        "archived": [file.to_list() for file in decision.archived] or None,
+        "archived": list(map(ArchiveFile.to_list, decision.archived)) or None,
         "replicas": decision.replicas and decision.replicas.to_dict(),
     }
     document.update({key: value for key, value in optional.items() if value is not None})
@@ -181,7 +181,7 @@ def _document(decision: Decision) -> dict[str, dict[str, object]]:
 
 
 def _scope(scope: Scope) -> dict[str, object]:
-    partitions = [list(p) for p in scope.partitions]
+    partitions = list(map(list, scope.partitions))
     return {"kind": scope.kind, "partitions": partitions, "predicate": scope.predicate}
 
 
@@ -274,7 +274,7 @@ def _parse_restored(value: Mapping[str, object]) -> Restored:
 
 def _parse_replayed(value: Mapping[str, object]) -> Replayed:
     applications = tuple(_set_back(_typed(e, dict)) for e in _typed(value["applications"], list))
-    return Replayed(applications, tuple(_typed(e, str) for e in _typed(value["commit_ids"], list)))
+    return Replayed(applications, _texts(value["commit_ids"]))
 
 
 def _set_back(value: Mapping[str, object]) -> SetBack:
@@ -299,7 +299,7 @@ def _decision(document: Mapping[str, object], path: str, load: Section) -> Decis
         base=_typed(document["base"], int),
         completed_ms=_time(document["completed_ms"]),
         attempt=_typed(document["attempt"], str),
-        writer_features=tuple(_typed(each, str) for each in _typed(writers, list)),
+        writer_features=_texts(writers),
         previous=_typed(document["previous"], str),
         changes=_changes(_typed(document["changes"], dict), path, load),
         scope=_parse_scope(_typed(document["scope"], dict)),
@@ -314,13 +314,25 @@ def _decision(document: Mapping[str, object], path: str, load: Section) -> Decis
         savepoint=None if savepoint is None else _parse_savepoint(_typed(savepoint, dict)),
         restored=None if restored is None else _parse_restored(_typed(restored, dict)),
         replayed=None if replayed is None else _parse_replayed(_typed(replayed, dict)),
-        archived=parse_archive(document.get("archived", [])),
+        archived=parse_archive(document["archived"]) if "archived" in document else (),
         replicas=None if replicas is None else SinkLedger.from_dict(_typed(replicas, dict)),
         live=None if live is None else Sums.from_list(live),
         table=_optional(document.get("table"), dict),
-        stats=WriteStats(**{k: _typed(v, int) for k, v in _typed(document["stats"], dict).items()}),
+        stats=_stats(document["stats"]),
         client=_typed(document["client"], dict),
     )
+
+
+def _stats(value: object) -> WriteStats:
+    counts = _typed(value, dict)
+    numbers = list(counts.values())
+    if numbers and {int} == set(map(type, numbers)):  # a truth value is a number to isinstance
+        _typed(min(numbers), int)
+        _typed(max(numbers), int)
+    else:
+        for number in numbers:
+            _typed(number, int)
+    return WriteStats(**counts)
 
 
 def _changes(value: Mapping[str, object], path: str, load: Section) -> Changes:
@@ -371,6 +383,10 @@ def _typed(value: object, kind: type[T]) -> T:
         message = "a number of more than 64 bits"
         raise ValueError(message)
     return value
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple([_typed(each, str) for each in _typed(value, list)])
 
 
 def _time(value: object) -> int:

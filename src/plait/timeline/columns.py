@@ -11,6 +11,7 @@ import hashlib
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,10 +61,8 @@ def from_json(value: object, schema: pa.Schema, *, where: str) -> pa.Table:
             message = f"unknown columns {sorted(unknown)}"
             raise ValueError(message)
         rows = len(next(iter(value.values()), []))
-        arrays = [_array(value.get(field.name), field, rows) for field in schema]
-        for field in schema:
-            _check_values(value.get(field.name), field, where)
-        return pa.Table.from_arrays(arrays, schema=schema)
+        columns = [_column(value.get(field.name), field, rows, where) for field in schema]
+        return pa.Table.from_arrays(columns, schema=schema)
     except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
         message = f"{where} has unreadable columns: {error}"
         raise CorruptMetadataError(message, path=where, expected=str(schema.names)) from error
@@ -82,25 +81,6 @@ def strange_columns(error: CorruptMetadataError) -> list[str]:
     return [str(each) for each in told] if isinstance(told, list) else []
 
 
-def _check_values(values: object, field: pa.Field, where: str) -> None:
-    """Do what ``check_table`` does, on the values themselves: few of them cost less so.
-
-    They are a list of what the field's type takes, or nothing.
-    """
-    if not isinstance(values, list) or not values:
-        return
-    known = [value for value in values if value is not None]
-    if not field.nullable and len(known) < len(values):
-        raise _has_nulls(field, where)
-    if field.name in _COUNT_COLUMNS and known and min(known) < 0:
-        raise _below_zero(field, where)
-    if field.name == "partition":
-        _check_partitions(set(known), where)
-    if field.name in _PATH_COLUMNS:
-        for path in known:
-            check_path(path)
-
-
 def _has_nulls(field: pa.Field, where: str) -> CorruptMetadataError:
     message = f"{where}: column {field.name} has nulls"
     return CorruptMetadataError(message, path=where, found="null", expected=str(field.type))
@@ -111,7 +91,11 @@ def _below_zero(field: pa.Field, where: str) -> CorruptMetadataError:
     return CorruptMetadataError(message, path=where, expected="counts", found="less than 0")
 
 
-def _array(values: object, field: pa.Field, rows: int) -> pa.Array:
+def _column(values: object, field: pa.Field, rows: int, where: str) -> pa.Array:
+    """Read one column, and check it as ``check_table`` does.
+
+    The values themselves are looked at: few of them cost less so.
+    """
     if values is None:
         if not field.nullable and rows:
             message = f"column {field.name} is missing"
@@ -122,7 +106,20 @@ def _array(values: object, field: pa.Field, rows: int) -> pa.Array:
         raise ValueError(message)
     if pa.types.is_binary(field.type):
         values = [None if v is None else base64.b64decode(v, validate=True) for v in values]
-    return pa.array(values, field.type)
+    column = pa.array(values, field.type)
+    if column.null_count and not field.nullable:
+        raise _has_nulls(field, where)
+    known: list[Any] = values
+    if column.null_count:
+        known = [value for value in values if value is not None]
+    if field.name in _COUNT_COLUMNS and known and min(known) < 0:
+        raise _below_zero(field, where)
+    if field.name == "partition":
+        _check_partitions(set(known), where)
+    if field.name in _PATH_COLUMNS:
+        for path in known:
+            check_path(path)
+    return column
 
 
 def check_table(table: pa.Table, *, where: str) -> pa.Table:
