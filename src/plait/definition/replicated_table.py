@@ -28,7 +28,7 @@ def require_puts_in_order(table: TableDef) -> None:
     if table.spec.across:
         message = "a sink keeps a row by its key and partition, and here it can move to another one"
         hint = "use unique='partition', or no sinks"
-        raise OptionError(message, hint=hint, key="replicas", value=table.unique)
+        raise OptionError(message, hint=hint, key="replicas", value=table.spec.unique)
     if table.policy not in _ORDERED:
         message = f"policy {table.policy!r} may commit one key twice in another order than sinks"
         hint = f"use a table with the policy {' or '.join(_ORDERED)}"

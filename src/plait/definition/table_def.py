@@ -83,11 +83,6 @@ class TableDef:
     """The names of record indexes that are over, oldest first."""
 
     @property
-    def unique(self) -> str:
-        """Where keys are unique."""
-        return self.spec.unique
-
-    @property
     def moves(self) -> tuple[int, ...]:
         """The last versions before rows came into other places; other names are no such move."""
         later = (*(each.layout.id for each in self.former[1:]), self.spec.layout.id)
@@ -128,6 +123,11 @@ class TableDef:
         return self.options.choice("features.upgrade")
 
     @functools.cached_property
+    def maintained_on_write(self) -> bool:
+        """Whether writers do upkeep after a commit of rows: of the index, or a compaction."""
+        return self.index is not None or self.options.choice("compact") != "off"
+
+    @functools.cached_property
     def features(self) -> tuple[str, ...]:
         """What a client must know to understand the table, beside what every client knows."""
         opened = () if self.repush is None else (self.repush.layout,)
@@ -143,7 +143,7 @@ class TableDef:
             TTL: self.ttl is not None,
             WRITTEN: WRITTEN_OPTION in self.options.to_dict(),
             REPLICAS: self.replicas,
-            UNIQUE: self.unique == UNIQUE_TABLE,
+            UNIQUE: self.spec.unique == UNIQUE_TABLE,
             GENERATED: any(each.generated for each in self.schemas.values()),
         }
         return tuple(name for name, needed in told.items() if needed)
@@ -183,7 +183,7 @@ class TableDef:
             "contract": self.contract.to_dict(),
             "policy": self.policy,
             "isolation": self.isolation,
-            "unique": self.unique,
+            "unique": self.spec.unique,
             "properties": self.options.to_dict(),
             **({} if self.ttl is None else {"ttl": self.ttl.to_dict()}),
             **({"former_layouts": [each.to_dict() for each in self.former]} if self.former else {}),

@@ -196,9 +196,9 @@ def maintain(handle: TableHandle) -> None:
     try:
         state = handle.cache.known()
         due = _first_of_its_time(state)
-        due |= handle.sightings.take_met_silence(
-            handle.ports.clock, every_s=state.table.options.seconds("heartbeat.timeout")
-        )
+        if handle.sightings.met_silence:
+            every_s = state.table.options.seconds("heartbeat.timeout")
+            due |= handle.sightings.take_met_silence(handle.ports.clock, every_s=every_s)
         due |= handle.cache.checkpoint(state.table.options.count("checkpoint.interval"))
         if due:
             roll_back_failed(handle, reason="found dead by another writer")

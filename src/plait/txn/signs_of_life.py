@@ -39,19 +39,20 @@ class Sightings:
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
-        self._met_silence = False
+        self.met_silence = False
+        """Whether a commit was held up by somebody silent since it was last taken."""
         self._taken: float | None = None
 
     def meet_silence(self) -> None:
         """Hear that a commit was held up by somebody who gives no sign."""
-        self._met_silence = True
+        self.met_silence = True
 
     def take_met_silence(self, clock: Clock, *, every_s: float) -> bool:
         """Tell, at most so often, whether a commit was held up since by somebody silent."""
         now = clock.monotonic()
-        if not self._met_silence or (self._taken is not None and now - self._taken < every_s):
+        if not self.met_silence or (self._taken is not None and now - self._taken < every_s):
             return False
-        self._met_silence, self._taken = False, now
+        self.met_silence, self._taken = False, now
         return True
 
     def silence_s(self, store: Store, clock: Clock, instant: Instant, *, every_s: float) -> float:

@@ -30,10 +30,10 @@ _log = logging.getLogger(__name__)
 
 
 class Upkeep(Protocol):
-    """What a client does after each commit of its own: a port, which ``Table`` connects."""
+    """What a client does after a commit of rows of its own: a port, which ``Table`` connects."""
 
     def __call__(self, handle: TableHandle, decision: Decision) -> None:
-        """Do the upkeep that a commit made due. Raises nothing: the commit stands."""
+        """Do the upkeep that a commit of rows made due. Raises nothing: the commit stands."""
         ...
 
 

@@ -301,7 +301,7 @@ def _found(
         yield known.WRITTEN, "the property rows.written", f"`tablectl set URI {WRITTEN_OPTION}=off`"
     for name in table.replicas:
         yield known.REPLICAS, f"sink {name!r}", "`tablectl replicas remove URI NAME`"
-    if table.unique == UNIQUE_TABLE:
+    if table.spec.unique == UNIQUE_TABLE:
         yield known.UNIQUE, "unique='table', which never changes,", _COPY
     for schema in table.schemas.values():
         if schema.defaults:

@@ -14,7 +14,6 @@ from plait.services.index.build import WRITER_ENTRIES_MAX, falls_due, fold_index
 from plait.services.maintenance.compaction import compact, plan_compaction
 from plait.state.state import may_use
 from plait.txn.conflict import touched_buckets
-from plait.txn.matrix import DATA
 from plait.txn.table_handle import TableHandle
 
 _log = logging.getLogger(__name__)
@@ -23,11 +22,10 @@ _log = logging.getLogger(__name__)
 def keep_in_shape(handle: TableHandle, decision: Decision) -> None:
     """Bring the record index up to date, and do what the option ``compact`` says.
 
-    The commit stands, whatever this meets: no error is raised.
+    It is called after a commit of rows, where ``TableDef.maintained_on_write`` says so. The commit
+    stands, whatever this meets: no error is raised.
     """
     known = handle.cache.known()
-    if decision.operation not in DATA:
-        return
     if known.table.index is not None:
         _fold(handle, decision)
     mode = known.table.options.choice("compact")
