@@ -135,10 +135,12 @@ class FlushBatch:
         """Return rows and removals in order; the flag tells removals."""
         taken = 0
         for at, keys in self.removals:
-            yield from ((rows, False) for rows in self.batches[taken:at])
+            for rows in self.batches[taken:at]:
+                yield rows, False
             yield keys, True
             taken = at
-        yield from ((rows, False) for rows in self.batches[taken:])
+        for rows in self.batches[taken:]:
+            yield rows, False
 
     @property
     def rows(self) -> int:
@@ -180,9 +182,9 @@ class Buffer:
 
     def _hold(self, chunk: Chunk, spans: Mapping[Group, tuple[int, int]]) -> None:
         """Copy neighbouring stretches out of a chunk."""
-        first = min(start for start, _ in spans.values())
-        last = max(stop for _, stop in spans.values())
-        rows = settled(chunk.rows.slice(first, last - first))
+        starts, stops = zip(*spans.values(), strict=True)
+        first = min(starts)
+        rows = settled(chunk.rows.slice(first, max(stops) - first))
         self.ledger.take(rows.nbytes)
         moved = {group: (start - first, stop - first) for group, (start, stop) in spans.items()}
         self._blocks.append(_BufferedBatch(rows, moved, rows.nbytes, chunk.removes))

@@ -305,9 +305,9 @@ class _Checker:
             lacking = frozenset(spec.schema.generated).difference(names)
             _check_whole(rows.schema, [each for each in schema if each.name not in lacking])
         made = frozenset(spec.schema.generated)
-        columns = tuple(_plan_column(field, rows.schema, spec, made) for field in schema)
+        columns = tuple([_plan_column(field, rows.schema, spec, made) for field in schema])
         given = dict(zip(names, rows.schema.types, strict=True))
-        same = all(given.get(field.name) == field.type for field in schema)
+        same = list(map(given.get, schema.names)) == schema.types
         keys = operation is Operation.DELETE
         bound = spec.schema.checks and not keys
         constraints = Constraints.of(spec.schema) if bound else Constraints()

@@ -49,25 +49,25 @@ class CowStage:
         ``digest`` has the keys of those that are.
         """
         spec, limits = self.output.spec, self.output.limits
-        names = spec.copied
+        names, key = spec.copied, spec.key
         lookups = Lookups.of(self.output)
         few, names_keys = self.output.tells_keys, self.output.names_keys
         staged = Staged(deleted=sum(len(positions) for positions in hidden.values()))
 
         def rounds() -> Iterator[Round]:
-            old = (
-                self.existing.source(file, names, hidden=hidden.get(file.path)) for file in files
-            )
             new = self.incoming.sources(bucket, written=spec.written and bool(files))
-            merge = Merge(spec.key, spec.layout.ordering, self.rule)
+            old = [
+                self.existing.source(each, names, hidden=hidden.get(each.path)) for each in files
+            ]
+            merge = Merge(key, spec.layout.ordering, self.rule)
             return merge.rounds([*old, *new], self.budget)
 
         def changed(merged: Round) -> bool:
-            count(merged, staged, bucket, self.rule, spec.key)
-            lookups.add(merged.unchanged(spec.key))
+            count(merged, staged, bucket, self.rule, key)
+            lookups.add(merged.unchanged(key))
             if files or names_keys or few(staged.inserted):
-                digest.add(merged.arrived(spec.key))
-                digest.add(merged.removed(spec.key))
+                digest.add(merged.arrived(key))
+                digest.add(merged.removed(key))
             return staged.counted
 
         blocks = once_changed(rounds, changed, lambda merged: kept_rows(merged, limits.slice))

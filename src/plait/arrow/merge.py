@@ -7,6 +7,7 @@ stretches.
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
@@ -80,6 +81,8 @@ def last_removals(numbers: Indices, removes: Flags) -> tuple[Indices, Flags]:
 
 _SAMPLE: Final = 5
 _NONE: keys.Indices = np.zeros(0, dtype=np.int64)
+_REMOVES, _EXISTING = operator.attrgetter("removes"), operator.attrgetter("existing")
+_POSITIONS = operator.attrgetter("positions")
 
 
 class DuplicateRule(enum.Enum):
@@ -155,24 +158,27 @@ class Merge:
     def rounds(self, sources: Iterable[Source], size_bytes: int) -> Iterator[Round]:
         """Merge; take about ``size_bytes`` of memory at a time."""
         known = list(sources)
-        if any(source.removes for source in known):
+        if any(map(_REMOVES, known)):
             size_bytes //= 2  # for the numbers that tell what came after the last removal
         for parts in aligned(known, self.key, size_bytes):
             yield self._decide(parts, known)
 
     def _decide(self, parts: list[tuple[int, KeyedRows]], sources: Sequence[Source]) -> Round:
-        if any(sources[at].removes for at, _ in parts):
+        numbers, pieces = zip(*parts, strict=True)
+        whose = [sources[at] for at in numbers]
+        if any(map(_REMOVES, whose)):
             return self._decide_removing(parts, sources)
-        rows = pa.concat_tables([part.rows for _, part in parts])
-        existing = sum(p.rows.num_rows for at, p in parts if sources[at].existing)
-        origins = tuple((at, part.rows.num_rows, part.positions) for at, part in parts)
-        if len({at for at, _ in parts}) == 1 and sources[parts[0][0]].unique:
+        counts = [part.rows.num_rows for part in pieces]
+        rows = pa.concat_tables([part.rows for part in pieces])
+        existing = sum(compress(counts, map(_EXISTING, whose)))
+        origins = tuple(zip(numbers, counts, map(_POSITIONS, pieces), strict=True))
+        if len(set(numbers)) == 1 and whose[0].unique:
             inserted = rows.num_rows - existing
             if self.rule is DuplicateRule.REMOVE and inserted:
                 every: keys.Indices = np.arange(inserted)
                 return Round(rows, _NONE, 0, _NONE, 0, 0, origins, every)
             return Round(rows, None, existing, _NONE, inserted, 0, origins)
-        order, first = keys.grouped(keys.concat([part.keys for _, part in parts]))
+        order, first = keys.grouped(keys.concat([part.keys for part in pieces]))
         self._require_once(rows, order, first, existing)
         begins = order[first]
         ends = order[np.append(first[1:], np.ones(1, dtype=np.bool_))]

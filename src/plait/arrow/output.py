@@ -6,6 +6,7 @@ The work is kept bucket by bucket, so that single buckets can be done again.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Self
@@ -41,6 +42,7 @@ from plait.model.changes import (
     TOUCHED,
     Changes,
     WriteStats,
+    no_rows,
 )
 from plait.model.order import KEY_ORDER
 from plait.model.plan import TableSpec
@@ -97,13 +99,14 @@ class Output:
     """Every file opened so far, whether or not it is of use in the end."""
     named: bool = False
     """Whether a file was ever named: from then on one may be on the store."""
+    spec: TableSpec = field(init=False)
+    """How the table's rows are laid out."""
     _announced: set[Partition] = field(default_factory=set)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    @property
-    def spec(self) -> TableSpec:
-        """How the table's rows are laid out."""
-        return self.plan.spec
+    def __post_init__(self) -> None:
+        """Take the layout out of the plan, which is asked for it with each bucket."""
+        self.spec = self.plan.spec
 
     @property
     def keys_max(self) -> int:
@@ -133,7 +136,7 @@ class Output:
         Raises:
             RolledBackError: our instant was ended, so that all further work is for nothing.
         """
-        fresh = [p for p in dict.fromkeys(partitions) if p not in self._announced]
+        fresh = list(itertools.filterfalse(self._announced.__contains__, dict.fromkeys(partitions)))
         self.announce_new(fresh)
         self._announced.update(fresh)
 
@@ -237,10 +240,13 @@ class Staged:
         return bool(self.inserted or self.updated or self.deleted)
 
 
+_ADDED, _MASKED = operator.attrgetter("added"), operator.attrgetter("masked")
+
+
 def changes_of(works: Collection[Staged], written: Iterable[str]) -> Changes:
     """Put the work on all buckets together; files that none of it names are garbage."""
-    added = _concat([table for work in works for table in work.added], ADDED)
-    masked = _concat([table for work in works for table in work.masked], MASKED)
+    added = _concat(itertools.chain.from_iterable(map(_ADDED, works)), ADDED)
+    masked = _concat(itertools.chain.from_iterable(map(_MASKED, works)), MASKED)
     touched = _concat([w.touched for w in works if w.touched is not None], TOUCHED)
     lookups = _concat([w.lookups for w in works if w.lookups is not None], LOOKUPS)
     removed = [file.path for work in works for file in work.removed]
@@ -263,19 +269,25 @@ def changes_of(works: Collection[Staged], written: Iterable[str]) -> Changes:
 
 def stats_of(works: Collection[Staged], changes: Changes, base: WriteStats) -> WriteStats:
     """Count what was done; ``base`` has the counts that do not hang on buckets."""
+    inserted = updated = deleted = unchanged = 0
+    for work in works:
+        inserted += work.inserted
+        updated += work.updated
+        deleted += work.deleted
+        unchanged += work.unchanged
     return base + WriteStats(
-        rows_inserted=sum(work.inserted for work in works),
-        rows_updated=sum(work.updated for work in works),
-        rows_deleted=sum(work.deleted for work in works),
-        keys_unchanged=sum(work.unchanged for work in works),
+        rows_inserted=inserted,
+        rows_updated=updated,
+        rows_deleted=deleted,
+        keys_unchanged=unchanged,
         files_added=changes.added.num_rows,
         files_removed=changes.removed.num_rows,
         bytes_written=sum(changes.added["bytes"].to_pylist()),
     )
 
 
-def _concat(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
-    return pa.concat_tables([schema.empty_table(), *tables]).combine_chunks()
+def _concat(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
+    return pa.concat_tables([no_rows(schema), *tables]).combine_chunks()
 
 
 def touched_row(bucket: BucketId, keys: str, count: int, **place: object) -> pa.Table:

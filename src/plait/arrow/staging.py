@@ -290,7 +290,8 @@ class ArrowStaging(Staging):
 
     def _sinks(self) -> tuple[Incoming, LogSink | None, AppendSink | None]:
         plan, spec = self._plan, self._plan.spec
-        deletes, merges = (plan.request.operation is o for o in (Operation.DELETE, Operation.MERGE))
+        deletes = plan.request.operation is Operation.DELETE
+        merges = plan.request.operation is Operation.MERGE
         rule = rule_within(plan)
         runs = RunSink(
             spec.key,

@@ -83,8 +83,10 @@ def parse_footer(footer: bytes) -> pq.FileMetaData:
 
 def unpacked_bytes(footer: pq.FileMetaData) -> int:
     """Return how many bytes the columns of a file have before they are compressed."""
-    groups = map(footer.row_group, range(footer.num_row_groups))
-    return sum(int(group.total_byte_size) for group in groups)
+    total = 0
+    for group in range(footer.num_row_groups):
+        total += footer.row_group(group).total_byte_size
+    return total
 
 
 def unpacked_bytes_max(footer: pq.FileMetaData, size: int) -> int:
@@ -116,7 +118,7 @@ def bounded_columns(spec: TableSpec) -> tuple[str, ...]:
     """Name the columns that get bounds: the first plain ones, the key, the ordering field."""
     plain = [field.name for field in spec.schema.arrow if is_plain(field.type)]
     wanted = {*plain[:COLUMNS_MAX], *spec.key, *filter(None, (spec.layout.ordering,))}
-    return tuple(name for name in plain if name in wanted)
+    return tuple(filter(wanted.__contains__, plain))
 
 
 def leaf_indices(schema: pa.Schema) -> dict[str, int]:
@@ -153,8 +155,11 @@ def leaf_types(field: pa.Field) -> dict[str, pa.DataType]:
 
 def exact_leaves(schema: pa.Schema) -> list[str]:
     """Name the leaf columns whose statistics every engine reads alike: all but the floats."""
-    leaves = (leaf for field in schema for leaf in leaf_types(field).items())
-    return [path for path, kind in leaves if not _T.is_floating(kind)]
+    paths: list[str] = []
+    for field in schema:
+        kinds = leaf_types(field)
+        paths += [path for path, kind in kinds.items() if not _T.is_floating(kind)]
+    return paths
 
 
 def group_range(chunk: pq.ColumnChunkMetaData, kind: pa.DataType) -> Range:
@@ -191,15 +196,10 @@ def joined(ranges: Iterable[Range], rows: Iterable[int]) -> Range:
             continue
         lowers.append(part.lower)
         uppers.append(part.upper)
-    return Range(_extreme(lowers, largest=False), _extreme(uppers, largest=True), nulls)
-
-
-def _extreme(values: list[Raw | None], *, largest: bool) -> Raw | None:
-    known = [value for value in values if value is not None]
-    if not known or len(known) < len(values):
-        return None
-    extreme: Raw = (max if largest else min)(known)
-    return extreme
+    # one part that does not say is enough, and then all of it is unknown
+    lower = None if not lowers or None in lowers else min(lowers)  # type: ignore[type-var]
+    upper = None if not uppers or None in uppers else max(uppers)  # type: ignore[type-var]
+    return Range(lower, upper, nulls)
 
 
 def file_stats(footer: pq.FileMetaData, spec: TableSpec, floats: Mapping[str, Range]) -> str:
@@ -220,10 +220,10 @@ def file_stats(footer: pq.FileMetaData, spec: TableSpec, floats: Mapping[str, Ra
         whole = floats.get(name)
         if whole is None:
             whole = joined((group_range(g.column(leaves[name]), kind) for g in groups), rows)
-        entries[str(spec.schema.field_id(name))] = _entry(whole, kind)
-    columns = sum(len(leaf_types(field)) for field in schema)
-    if footer.num_columns > columns and footer.schema.column(columns).name == WRITTEN_COLUMN:
-        hidden = joined((group_range(g.column(columns), WRITTEN_FIELD.type) for g in groups), rows)
+        entries[str(spec.schema.ids[name])] = _entry(whole, kind)
+    last = footer.num_columns - 1
+    if WRITTEN_COLUMN not in schema.names and footer.schema.column(last).path == WRITTEN_COLUMN:
+        hidden = joined((group_range(g.column(last), WRITTEN_FIELD.type) for g in groups), rows)
         entries[str(WRITTEN_ID)] = _entry(hidden, WRITTEN_FIELD.type)
     elif spec.written:
         entries[str(WRITTEN_ID)] = [None, None, sum(rows)]

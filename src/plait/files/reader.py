@@ -361,7 +361,7 @@ class Schemas:
         schema = self.written.get(file.schema_id)
         if schema is None:
             raise corrupt(file.path, "a schema of the table", f"schema {file.schema_id}")
-        return {schema.field_id(name): name for name in schema.names}
+        return {number: name for name, number in schema.ids.items()}
 
 
 def _comparable(stored: pa.DataType, wanted: pa.DataType) -> bool:

@@ -75,6 +75,8 @@ class DataFileWriter:
                 dictionary; by default every column is tried, which costs memory and time.
         """
         self._store, self._place, self._spec = store, place, spec
+        self.path = place.path
+        """The file's path in the table."""
         self._order, self._group_rows = order, group_rows
         self._schema = spec.schema.arrow
         if place.written:
@@ -109,11 +111,6 @@ class DataFileWriter:
         return self._rows
 
     @property
-    def path(self) -> str:
-        """The file's path in the table."""
-        return self._place.path
-
-    @property
     def written_bytes(self) -> int:
         """Size of the file so far, without the row group that is held back."""
         size: int = self._sink.tell()
@@ -140,12 +137,10 @@ class DataFileWriter:
             self._held = [rest.take(np.arange(rest.num_rows))]
 
     def _conformed(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
-        columns = [rows.column(index) for index in range(rows.num_columns)]
-        kinds = [column.type for column in columns]
-        if rows.schema.names != self._schema.names or kinds != self._schema.types:
+        if rows.schema.names != self._schema.names or rows.schema.types != self._schema.types:
             message = f"rows for {self.path} have a different schema: {rows.schema}"
             raise InvariantError(message)
-        return pa.Table.from_arrays(columns, schema=self._schema)
+        return pa.Table.from_arrays(rows.columns, schema=self._schema)
 
     def _parts(self, table: pa.Table) -> Iterator[pa.Table]:
         """Divide rows into parts that are no larger than a row group, unless one row is."""

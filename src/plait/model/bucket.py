@@ -59,13 +59,17 @@ def partition_text(partition: Partition) -> str:
     return json.dumps(list(partition), separators=(",", ":"), ensure_ascii=False)
 
 
+_TEXTS = frozenset((str, type(None)))
+"""What the values of a partition are, as JSON has them."""
+
+
 def partition_parse(text: str) -> Partition:
     """Read what ``partition_text`` wrote."""
     try:
         values = json.loads(text)
     except RecursionError:  # nested without end
         values = None
-    if not isinstance(values, list) or not all(v is None or isinstance(v, str) for v in values):
+    if not isinstance(values, list) or not _TEXTS.issuperset(map(type, values)):
         message = f"not partition values: {text[:80]!r}"
         raise ValueError(message)
     return tuple(values)

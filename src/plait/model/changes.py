@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -100,26 +101,26 @@ def no_rows(schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([], schema=schema)
 
 
-_NO_ADDED, _NO_MASKED = no_rows(ADDED), no_rows(MASKED)
-_NO_TOUCHED, _NO_LOOKUPS, _NO_PATHS = no_rows(TOUCHED), no_rows(LOOKUPS), no_rows(PATHS)
-_NO_MOVED, _NO_PLACED = no_rows(MOVED), no_rows(PLACED)
+def without_rows(schema: pa.Schema) -> Callable[[], pa.Table]:
+    """Return what gives the same table without rows each time: the default of a field."""
+    return itertools.repeat(no_rows(schema)).__next__
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
     """Files added, removed and masked, and the logical write set that they stand for."""
 
-    added: pa.Table = field(default_factory=lambda: _NO_ADDED)
-    masked: pa.Table = field(default_factory=lambda: _NO_MASKED)
-    touched: pa.Table = field(default_factory=lambda: _NO_TOUCHED)
-    lookups: pa.Table = field(default_factory=lambda: _NO_LOOKUPS)
+    added: pa.Table = field(default_factory=without_rows(ADDED))
+    masked: pa.Table = field(default_factory=without_rows(MASKED))
+    touched: pa.Table = field(default_factory=without_rows(TOUCHED))
+    lookups: pa.Table = field(default_factory=without_rows(LOOKUPS))
     """Keys that were looked up and left unchanged, if reads count."""
-    removed: pa.Table = field(default_factory=lambda: _NO_PATHS)
-    garbage: pa.Table = field(default_factory=lambda: _NO_PATHS)
+    removed: pa.Table = field(default_factory=without_rows(PATHS))
+    garbage: pa.Table = field(default_factory=without_rows(PATHS))
     """Own files that no reader ever sees, such as runs; condemned from the start."""
-    moved: pa.Table = field(default_factory=lambda: _NO_MOVED)
+    moved: pa.Table = field(default_factory=without_rows(MOVED))
     """The sources of a rewrite, with their row maps."""
-    placed: pa.Table = field(default_factory=lambda: _NO_PLACED)
+    placed: pa.Table = field(default_factory=without_rows(PLACED))
     """The targets of a rewrite."""
 
     def tables(self) -> dict[str, pa.Table]:

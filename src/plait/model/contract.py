@@ -144,9 +144,9 @@ class Option:
 
 
 @functools.lru_cache(maxsize=1024)
-def _parsed(key: str, text: str) -> float:
-    """Parse the text of an option. Cached, because each commit reads several."""
-    return OPTIONS[key].parse(text)
+def _parsed(key: str, text: str | None) -> float:
+    """Parse an option; None is its default. Cached, because each commit reads several."""
+    return OPTIONS[key].parse(OPTIONS[key].default if text is None else text)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -333,11 +333,15 @@ OPTIONS: Mapping[str, Option] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: the values by key are put together once
 class Options:
     """Parsed options of one table; unknown keys are refused."""
 
     values: tuple[tuple[str, str], ...] = ()
+
+    @functools.cached_property
+    def _given(self) -> dict[str, str]:
+        return dict(self.values)
 
     @classmethod
     def of(cls, values: Mapping[str, object]) -> Options:
@@ -355,28 +359,25 @@ class Options:
             OPTIONS[key].parse(value)
         return cls(tuple(sorted((key, str(value)) for key, value in values.items())))
 
-    def _number(self, key: str) -> float:
-        return _parsed(key, dict(self.values).get(key, OPTIONS[key].default))
-
     def size(self, key: str) -> int:
         """Return a size in bytes."""
-        return int(self._number(key))
+        return int(_parsed(key, self._given.get(key)))
 
     def count(self, key: str) -> int:
         """Return a count."""
-        return int(self._number(key))
+        return int(_parsed(key, self._given.get(key)))
 
     def choice(self, key: str) -> str:
         """Return a word."""
-        return OPTIONS[key].choices[int(self._number(key))]
+        return OPTIONS[key].choices[int(_parsed(key, self._given.get(key)))]
 
     def names(self, key: str) -> tuple[str, ...]:
         """Return names of columns."""
-        return _names(dict(self.values).get(key, OPTIONS[key].default))
+        return _names(self._given.get(key, OPTIONS[key].default))
 
     def seconds(self, key: str) -> float:
         """Return a time in seconds."""
-        return self._number(key)
+        return _parsed(key, self._given.get(key))
 
     def to_dict(self) -> dict[str, str]:
         """Return the values that were set."""

@@ -184,9 +184,14 @@ class Schema:
             and all(mine.get(n, NO_NOTE) == theirs.get(n, NO_NOTE) for n in {*mine, *theirs})
         )
 
+    @functools.cached_property
+    def ids(self) -> Mapping[str, int]:
+        """The id of each column, by its name."""
+        return {each.name: id_of(each) for each in self.arrow}
+
     def field_id(self, name: str) -> int:
-        """Return the id of a column."""
-        return id_of(self.arrow.field(name))
+        """Return the id of a column; raise KeyError if there is none."""
+        return self.ids[name]
 
     def to_dict(self) -> dict[str, object]:
         """Write it as JSON values."""
@@ -565,7 +570,7 @@ def column_of(name: str, schema: Schema) -> tuple[int, pa.Field]:
     """Return the field id and the field of a column of the table, or of the hidden one."""
     if is_written(name, schema):
         return WRITTEN_ID, WRITTEN_FIELD
-    return schema.field_id(name), schema.arrow.field(name)
+    return schema.ids[name], schema.arrow.field(name)
 
 
 def without_written(rows: pa.RecordBatch) -> pa.RecordBatch:

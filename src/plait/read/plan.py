@@ -154,7 +154,7 @@ def plan_scan(
     """
     spec, files = snapshot.spec, snapshot.files
     names = tuple(spec.schema.names if columns is None else columns)
-    condition = Condition.of(where, spec.schema.arrow)
+    condition = None if where is None else Condition.of(where, spec.schema.arrow)
     counts = [files.num_rows if snapshot.total is None else snapshot.total]
     if condition is not None and counts[0]:
         by_partition, rest = _by_partition(files, condition, spec)

@@ -8,6 +8,7 @@ masked and removed several times, and what an event means follows from the order
 
 from __future__ import annotations
 
+import itertools
 import json
 import operator
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.model.changes import ADDED, KEYS_SIDECAR, MASKED, PATHS, Changes, no_rows
+from plait.model.changes import ADDED, KEYS_SIDECAR, MASKED, PATHS, Changes, no_rows, without_rows
 from plait.model.decision import Decision, Token
 from plait.model.instant import Instant
 from plait.model.plan import LIVE
@@ -74,14 +75,14 @@ _NOTHING: Mapping[str, pa.Table] = {name: no_rows(schema) for name, schema in TA
 class Events:
     """Events of some consecutive versions."""
 
-    added: pa.Table = field(default_factory=lambda: _NOTHING["added"])
-    removed: pa.Table = field(default_factory=lambda: _NOTHING["removed"])
-    masked: pa.Table = field(default_factory=lambda: _NOTHING["masked"])
-    aux: pa.Table = field(default_factory=lambda: _NOTHING["aux"])
-    condemned: pa.Table = field(default_factory=lambda: _NOTHING["condemned"])
-    deleted: pa.Table = field(default_factory=lambda: _NOTHING["deleted"])
-    commits: pa.Table = field(default_factory=lambda: _NOTHING["commits"])
-    tokens: pa.Table = field(default_factory=lambda: _NOTHING["tokens"])
+    added: pa.Table = field(default_factory=without_rows(TABLES["added"]))
+    removed: pa.Table = field(default_factory=without_rows(TABLES["removed"]))
+    masked: pa.Table = field(default_factory=without_rows(TABLES["masked"]))
+    aux: pa.Table = field(default_factory=without_rows(TABLES["aux"]))
+    condemned: pa.Table = field(default_factory=without_rows(TABLES["condemned"]))
+    deleted: pa.Table = field(default_factory=without_rows(TABLES["deleted"]))
+    commits: pa.Table = field(default_factory=without_rows(TABLES["commits"]))
+    tokens: pa.Table = field(default_factory=without_rows(TABLES["tokens"]))
 
     def tables(self) -> dict[str, pa.Table]:
         """Return the tables by name."""
@@ -100,14 +101,14 @@ class Events:
             return every[0]
         if not every:
             return cls()
-        return cls(**{n: joined([getattr(p, n) for p in every]) for n in TABLES})
+        return cls(**{n: joined(list(map(operator.attrgetter(n), every))) for n in TABLES})
 
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table:
     """Put tables of one kind together; typed bounds that one does not have are null there."""
     first = tables[0].schema
     if all(map(first.equals, map(_SCHEMA, tables))):  # nothing to promote
-        filled = [table for table in tables if table.num_rows] or tables[:1]
+        filled = list(itertools.compress(tables, map(len, tables))) or tables[:1]
         return filled[0] if len(filled) == 1 else pa.concat_tables(filled)
     return pa.concat_tables(tables, promote_options="default")
 
@@ -154,6 +155,7 @@ def events_of(decisions: Sequence[Decision]) -> Events:
     """Return the events of consecutive decisions."""
     condemned: list[tuple[str, int]] = []
     deleted: list[str] = []
+    versions = [decision.version for decision in decisions]
     for decision in decisions:
         if decision.cleaned is not None:
             condemned += decision.cleaned.condemned
@@ -162,10 +164,10 @@ def events_of(decisions: Sequence[Decision]) -> Events:
             paths = decision.changes.garbage["path"].to_pylist()
             condemned += [(path, decision.version) for path in paths]
     return Events(
-        added=_at([(d.changes.added, d.version) for d in decisions], "added"),
-        removed=_at([(d.changes.removed, d.version) for d in decisions], "removed"),
-        masked=_at([(d.changes.masked, d.version) for d in decisions], "masked"),
-        aux=_at([(_sidecars(d.changes), d.version) for d in decisions], "aux"),
+        added=_at("added", [d.changes.added for d in decisions], versions),
+        removed=_at("removed", [d.changes.removed for d in decisions], versions),
+        masked=_at("masked", [d.changes.masked for d in decisions], versions),
+        aux=_at("aux", [_sidecars(d.changes) for d in decisions], versions),
         condemned=_condemned(condemned),
         deleted=_paths(deleted),
         commits=pa.Table.from_pylist([_commit(each) for each in decisions], schema=COMMITS),
@@ -173,16 +175,14 @@ def events_of(decisions: Sequence[Decision]) -> Events:
     )
 
 
-def _at(parts: Iterable[tuple[pa.Table, int]], name: str) -> pa.Table:
+def _at(name: str, parts: Sequence[pa.Table], versions: Sequence[int]) -> pa.Table:
     """Put tables together, each with its version."""
-    filled = [(table, version) for table, version in parts if table.num_rows]
-    if not filled:
+    rows = list(map(len, parts))
+    if not any(rows):
         return _NOTHING[name]
-    whole = pa.concat_tables([table for table, _ in filled])
-    versions = np.repeat(
-        [version for _, version in filled], [table.num_rows for table, _ in filled]
-    )
-    return whole.append_column(_VERSION, pa.array(versions, pa.int64())).cast(TABLES[name])
+    whole = pa.concat_tables(itertools.compress(parts, rows))
+    each = pa.array(np.repeat(versions, rows), pa.int64())
+    return whole.append_column(_VERSION, each).cast(TABLES[name])
 
 
 def _sidecars(changes: Changes) -> pa.Table:
@@ -265,7 +265,7 @@ class Folded:
         for name, column in _masks_of(files["path"], masks).items():
             files = files.append_column(LIVE.field(name), column)
         files = files.append_column(_FIRST, pa.nulls(files.num_rows, _FIRST.type))
-        bounds = [field for field in files.schema if field.name not in LIVE.names]
+        bounds = [each for each in files.schema if each.name not in LIVE.names]
         wanted = pa.schema([*LIVE, *bounds])
         found = files.select(wanted.names)
         return found if found.schema.equals(wanted) else found.cast(wanted)
@@ -279,10 +279,8 @@ class Folded:
 
     def named(self, names: pa.Array) -> Folded:
         """Return what is known of some data files alone."""
-        files, masks = (
-            table.filter(pc.is_in(table["path"], value_set=names))
-            for table in (self.files, self.masks)
-        )
+        files = self.files.filter(pc.is_in(self.files["path"], value_set=names))
+        masks = self.masks.filter(pc.is_in(self.masks["path"], value_set=names))
         return replace(self, files=files, masks=masks)
 
 

@@ -325,16 +325,18 @@ class TableState:
 
         ``onwards``: the versions after it are needed too, so a savepoint is not enough.
         """
-        at = self.version if version is None else version
-        hint = f"versions {self.horizon} to {self.version} can be read"
+        if version is None:
+            return self.version
+        at, oldest = version, self.horizons.oldest
+        hint = f"versions {oldest} to {self.version} can be read"
         if not 0 <= at <= self.version:
             message = f"there is no version {at}"
             raise InstantNotFoundError(message, hint=hint, version=at)
-        if at < self.horizon and (onwards or at not in (*self.table.kept, *self.lineage.saved)):
+        if at < oldest and (onwards or at not in (*self.table.kept, *self.lineage.saved)):
             message = f"version {at} was cleaned"
             if at >= self.horizons.final:
                 hint = f"{hint}; `tablectl clean --undo` makes it readable again"
-            raise InstantExpiredError(message, hint=hint, version=at, oldest=self.horizon)
+            raise InstantExpiredError(message, hint=hint, version=at, oldest=oldest)
         return at
 
     # --- commits ---------------------------------------------------------------------------
@@ -421,8 +423,9 @@ def _more_files(decision: Decision) -> int:
 
 def require_writable(state: TableState) -> None:
     """Raise UnsupportedFeatureError if writers must know what this client does not."""
-    strange = [f"property {key}" for key in state.table.strange]
-    refuse_unknown([*unknown_of(state.writer_features), *strange], path=paths.slot(state.version))
+    unknown = [*unknown_of(state.writer_features), *map("property {}".format, state.table.strange)]
+    if unknown:
+        refuse_unknown(unknown, path=paths.slot(state.version))
 
 
 def features_in_use(state: TableState, table: TableDef | None = None) -> tuple[str, ...]:

@@ -58,16 +58,15 @@ def changed_files(known: pa.Table, changes: Changes, version: int) -> tuple[pa.T
 
 def sums_after(sums: Sums, before: pa.Table, after: pa.Table) -> Sums:
     """Return sums, less those over some live files and with those over others (LIVE)."""
-    files = pa.concat_tables([each.select(LIVE.names) for each in (before, after)])
+    files = pa.concat_tables([before.select(LIVE.names), after.select(LIVE.names)])
     if not files.num_rows:
         return sums
     # Once over all of them: for a few files each pass costs more than the rows do.
     hashes = _hashes(files)
     rows = files["rows"].to_numpy() - files["masked"].to_numpy()
-    less, more = (
-        Sums(len(part), int(rows[part].sum()), int(hashes[part].sum(dtype=np.uint64)))
-        for part in np.split(np.arange(files.num_rows), [before.num_rows])
-    )
+    end = before.num_rows
+    less = Sums(end, int(rows[:end].sum()), int(hashes[:end].sum(dtype=np.uint64)))
+    more = Sums(after.num_rows, int(rows[end:].sum()), int(hashes[end:].sum(dtype=np.uint64)))
     return sums - less + more
 
 

@@ -48,6 +48,7 @@ class MemoryStore:
             raise OptionError(message, hint="for example memory://trial", key="uri", value=uri)
         self._uri = uri
         self._clock = clock or SystemClock()
+        self._files: pafs.FileSystem | None = None
         with _SPACES_MUTEX:
             self._space = _SPACES.setdefault(uri, _Space())
 
@@ -68,7 +69,7 @@ class MemoryStore:
         check_path(path)
         with self._space.mutex:
             entry = self._space.files.get(path)
-            after = next((name for name in later if name in self._space.files), None)
+            after = next(filter(self._space.files.__contains__, later), None)
         if entry is None:
             if after is not None:
                 raise lost(path, after)
@@ -135,7 +136,9 @@ class MemoryStore:
 
     def filesystem(self) -> pafs.FileSystem:
         """Return an Arrow file system over the same files."""
-        return pafs.PyFileSystem(_MemoryHandler(self))
+        if self._files is None:
+            self._files = pafs.PyFileSystem(_MemoryHandler(self))
+        return self._files
 
     def location(self, path: str) -> str:
         """Return the URI of a file; only this process can open it."""

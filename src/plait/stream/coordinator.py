@@ -601,7 +601,7 @@ class Coordinator:
             return
         if self._group.asked_twice(hellos):
             with suppress(StorageError):  # the next hello looks again
-                self._group.turns[-1].heartbeat.look()
+                self._group.turns[-1].heartbeat.watch.look()
         self._send_again()
 
     def _send_again(self) -> None:
@@ -614,7 +614,7 @@ class Coordinator:
             message = each.failure
             if message is None:
                 continue
-            if each.heartbeat.ended_by is not None:
+            if each.heartbeat.watch.ended_by is not None:
                 self._require_newest()
             self._restart(message)
             raise StreamError(message, hint="read its rows again from the table's position")

@@ -96,7 +96,7 @@ class OpenTurn:
         for report in self.ordered():
             if report.error:
                 return f"writer {report.writer!r} failed: {report.error}"
-        if self.heartbeat.ended_by is None:
+        if self.heartbeat.watch.ended_by is None:
             return None
         return f"instant {self.turn.instant} was rolled back because it seemed dead"
 

@@ -29,17 +29,13 @@ class Watch:
         self._handle = handle
         self._instant = instant
         self._seen = since
-        self._ended_by: Decision | None = None
-        self._lock = threading.Lock()
-
-    @property
-    def ended_by(self) -> Decision | None:
+        self.ended_by: Decision | None = None
         """The rollback of this instant, if a look came upon one."""
-        return self._ended_by
+        self._lock = threading.Lock()
 
     def find_error(self) -> RolledBackError | None:
         """Return the error for whoever works on under the instant, if a look came upon its end."""
-        by = self._ended_by
+        by = self.ended_by
         ended = None if by is None else by.find_ended(self._instant)
         if by is None or ended is None:
             return None
@@ -48,10 +44,10 @@ class Watch:
     def look(self) -> None:
         """Read what was decided since the last look."""
         with self._lock:
-            for decision in [] if self._ended_by else self._news():
+            for decision in [] if self.ended_by else self._news():
                 ended = decision.find_ended(self._instant)
                 if ended is not None:
-                    self._ended_by = decision
+                    self.ended_by = decision
                     _log.warning("instant %s was rolled back: %s", self._instant, ended.reason)
                     return
 
@@ -74,7 +70,8 @@ class Heartbeat:
         self._handle = handle
         self._instant = instant
         self._beats = 0
-        self._watch = Watch(handle, instant, since=since)
+        self.watch = Watch(handle, instant, since=since)
+        """Looks with each beat, or when it is asked to, whether the instant was rolled back."""
         self._lock = threading.Lock()
         held = weakref.WeakMethod(self._beat)
 
@@ -92,26 +89,17 @@ class Heartbeat:
         """Whether a heartbeat was ever written."""
         return self._beats > 0
 
-    @property
-    def ended_by(self) -> Decision | None:
-        """The rollback of this instant, if the heartbeat came upon one."""
-        return self._watch.ended_by
-
-    def look(self) -> None:
-        """Look now whether the instant was rolled back; the next beat would look too."""
-        self._watch.look()
-
     def stop(self) -> None:
         """Stop beating; the file is removed by whoever finishes the instant."""
         self._cancel()
 
     def _beat(self) -> None:
         with self._lock:
-            if self.ended_by is not None:
+            if self.watch.ended_by is not None:
                 return
             self._beats += 1
             path = paths.heartbeat(self._instant)
             self._handle.store.put(path, str(self._beats).encode())
-            self._watch.look()
-            if self.ended_by is not None:
+            self.watch.look()
+            if self.watch.ended_by is not None:
                 self._handle.store.delete([path])

@@ -13,6 +13,7 @@ decision before the new one begins, so it can never commit beside it, even if it
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -401,7 +402,7 @@ class OptimisticTransaction:
         Asked before each bucket and each batch: whoever was rolled back works on no further.
         """
         self.check_alive()
-        fresh = [p for p in dict.fromkeys(partitions) if p not in self.announced]
+        fresh = list(itertools.filterfalse(self.announced.__contains__, dict.fromkeys(partitions)))
         if not fresh:
             return
         number = len(self.records)
@@ -412,7 +413,7 @@ class OptimisticTransaction:
     def check_alive(self) -> None:
         """Stop early if a heartbeat came upon our rollback; raise RolledBackError."""
         self.handle.ports.background.tend()
-        ended_by = self.heartbeat.ended_by
+        ended_by = self.heartbeat.watch.ended_by
         ended = None if ended_by is None else ended_by.find_ended(self.instant)
         if ended_by is not None and ended is not None:
             raise self._ended(ended_by.version, ended.reason)
@@ -545,7 +546,8 @@ class OptimisticTransaction:
         except Exception:  # noqa: BLE001 - the commit stands; recovery finds the records decided
             _log.warning("records of %s were not deleted", self.instant, exc_info=True)
         maintain(self.handle)
-        if self.handle.upkeep is not None:
+        due = decision.operation in DATA and self.handle.cache.known().table.maintained_on_write
+        if self.handle.upkeep is not None and due:
             self.handle.upkeep(self.handle, decision)
         return self.result
 

@@ -125,7 +125,7 @@ def test_each_of_a_batch_is_found_as_rolled_back_by_its_writer(
     assert handle.cache.refresh().version == 1
     heartbeat = Heartbeat(work.txn.handle, work.txn.instant, interval_s=1, since=work.txn.v0)
     heartbeat._beat()
-    assert heartbeat.ended_by is not None
+    assert heartbeat.watch.ended_by is not None
     with pytest.raises(Exception, match="rolled back"):
         work.commit()
 

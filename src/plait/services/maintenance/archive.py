@@ -351,7 +351,7 @@ class _Mover:
         """Read the slots that move, as long as nobody has taken this archive for dead."""
         for version in range(self.plan.first, self.plan.last + 1):
             self.handle.ports.background.tend()
-            ended_by = self.heartbeat.ended_by
+            ended_by = self.heartbeat.watch.ended_by
             if ended_by is not None:
                 raise rolled_back(self.instant, ended_by.version, _DEAD)
             body = self.handle.cache.timeline.find_slot(version)
