@@ -53,6 +53,7 @@ def test_an_operation_enters_every_module_that_its_steps_name_and_few_others(nam
 def stays_below(most: Trip, hops: Hops) -> None:
     assert len(hops.files) <= most.files, sorted(hops.files)
     assert sum(hops.files.values()) <= most.calls, hops.files
+    assert len(hops.few) <= most.few, hops.few
 
 
 @pytest.mark.spark
