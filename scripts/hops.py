@@ -70,7 +70,7 @@ CEILINGS: Mapping[str, Trip] = {
     "dual write": Trip(72, 1_060, 14),
     "repush": Trip(123, 10_100, 17),
     "data source write": Trip(81, 2_200, 12),
-    DATAFRAME: Trip(70, 910, 16),
+    DATAFRAME: Trip(65, 740, 20),
 }
 """The most that each trip may be."""
 
