@@ -159,8 +159,8 @@ def test_a_client_that_may_not_write_writes_no_checkpoint(t: Table) -> None:
 
 def test_features_of_writers_are_told_apart_and_marked(t: Table) -> None:
     assert set(WRITERS_ONLY) <= set(KNOWN)
-    assert divided(()).writers == ()
-    assert "writer-features-1" not in divided(("ttl-1",)).readers
+    assert divided(frozenset()).writers == ()
+    assert "writer-features-1" not in divided(frozenset({"ttl-1"})).readers
     t.set({"rows.written": "on"})
     t.upsert(rows(9))
     decision = t.handle.cache.timeline.find(t.version)
