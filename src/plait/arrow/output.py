@@ -167,7 +167,7 @@ class Output:
         self, bucket: BucketId, kind: str, blocks: Iterable[pa.Table], *, order: int
     ) -> pa.Table | None:
         """Write a data file and return its record (ADDED, one row); None if there are no rows."""
-        rest = (block for block in blocks if block.num_rows)
+        rest = filter(len, blocks)
         first = next(rest, None)
         if first is None:
             return None

@@ -155,11 +155,10 @@ def leaf_types(field: pa.Field) -> dict[str, pa.DataType]:
 
 def exact_leaves(schema: pa.Schema) -> list[str]:
     """Name the leaf columns whose statistics every engine reads alike: all but the floats."""
-    paths: list[str] = []
+    kinds: dict[str, pa.DataType] = {}
     for field in schema:
-        kinds = leaf_types(field)
-        paths += [path for path, kind in kinds.items() if not _T.is_floating(kind)]
-    return paths
+        kinds |= leaf_types(field)
+    return [path for path, kind in kinds.items() if not _T.is_floating(kind)]
 
 
 def group_range(chunk: pq.ColumnChunkMetaData, kind: pa.DataType) -> Range:
@@ -219,11 +218,11 @@ def file_stats(footer: pq.FileMetaData, spec: TableSpec, floats: Mapping[str, Ra
         kind = schema.field(name).type
         whole = floats.get(name)
         if whole is None:
-            whole = joined((group_range(g.column(leaves[name]), kind) for g in groups), rows)
+            whole = joined([group_range(g.column(leaves[name]), kind) for g in groups], rows)
         entries[str(spec.schema.ids[name])] = _entry(whole, kind)
     last = footer.num_columns - 1
     if WRITTEN_COLUMN not in schema.names and footer.schema.column(last).path == WRITTEN_COLUMN:
-        hidden = joined((group_range(g.column(last), WRITTEN_FIELD.type) for g in groups), rows)
+        hidden = joined([group_range(g.column(last), WRITTEN_FIELD.type) for g in groups], rows)
         entries[str(WRITTEN_ID)] = _entry(hidden, WRITTEN_FIELD.type)
     elif spec.written:
         entries[str(WRITTEN_ID)] = [None, None, sum(rows)]
@@ -231,8 +230,11 @@ def file_stats(footer: pq.FileMetaData, spec: TableSpec, floats: Mapping[str, Ra
 
 
 def _entry(whole: Range, kind: pa.DataType) -> list[str | int | None]:
-    lower = None if whole.lower is None else _cut(whole.lower)
-    upper = None if whole.upper is None else _cut_up(whole.upper)
+    lower, upper = whole.lower, whole.upper
+    if isinstance(lower, (str, bytes)):
+        lower = lower[:LENGTH_MAX]
+    if isinstance(upper, (str, bytes)) and len(upper) > LENGTH_MAX:
+        upper = _cut_up(upper)
     return [
         None if lower is None else raw_text(lower, kind),
         None if upper is None else raw_text(upper, kind),
@@ -240,14 +242,8 @@ def _entry(whole: Range, kind: pa.DataType) -> list[str | int | None]:
     ]
 
 
-def _cut(value: Raw) -> Raw:
-    return value[:LENGTH_MAX] if isinstance(value, (str, bytes)) else value
-
-
-def _cut_up(value: Raw) -> Raw | None:
-    """Cut a text to a bound that no value with this beginning exceeds."""
-    if not isinstance(value, (str, bytes)) or len(value) <= LENGTH_MAX:
-        return value
+def _cut_up(value: str | bytes) -> str | bytes | None:
+    """Cut a long text to a bound that no value with this beginning exceeds; None: there is none."""
     if isinstance(value, bytes):
         head = value[:LENGTH_MAX].rstrip(b"\xff")
         return head[:-1] + bytes([head[-1] + 1]) if head else None

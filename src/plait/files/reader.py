@@ -201,7 +201,8 @@ class OpenFile:
             raise corrupt(self._file.path, f"{self._counts[group]} rows", f"{delivered} rows")
 
     def _raw_batches(self, group: int, sources: Sequence[_Source]) -> Iterator[pa.RecordBatch]:
-        names = list(dict.fromkeys(s.found.name for s in sources if s.found is not None))
+        found = [source.found.name for source in sources if source.found is not None]
+        names = list(dict.fromkeys(found))
         rows = self._batch_rows(group)
         if names:
             yield from self._parquet.iter_batches(rows, row_groups=[group], columns=names)

@@ -184,8 +184,8 @@ class DataFileWriter:
             self._parquet.close()
             written = self._sink.tell()
             self._sink.close()
-        self._closed = True
-        footer, digest = self._require_whole(written)
+            self._closed = True
+            footer, digest = self._require_whole(written)
         floats = {name: joined(ranges, self._groups) for name, ranges in self._floats.items()}
         row = {
             "path": self.path,
@@ -203,7 +203,7 @@ class DataFileWriter:
 
     def _require_whole(self, written: int) -> tuple[pq.FileMetaData, int]:
         """Look at the file as a reader will: its size, its footer and the footer's hash."""
-        with writing(self.path), self._store.filesystem().open_input_file(self.path) as file:
+        with self._store.filesystem().open_input_file(self.path) as file:
             size = file.size()
             body = footer_bytes(file, size)
             footer = parse_footer(body)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import pyarrow as pa
 
@@ -125,7 +126,7 @@ class Changes:
 
     def tables(self) -> dict[str, pa.Table]:
         """Return the tables by name."""
-        return {name: getattr(self, name) for name in SECTIONS}
+        return dict(zip(SECTIONS, _TABLES(self), strict=True))
 
     def named(self) -> list[str]:
         """Return the files of this operation that readers or conflict checks will open."""
@@ -169,6 +170,7 @@ SECTIONS: Mapping[str, pa.Schema] = {
     "moved": MOVED,
     "placed": PLACED,
 }
+_TABLES = operator.attrgetter(*SECTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,24 +190,15 @@ class WriteStats:
 
     def __add__(self, other: WriteStats) -> WriteStats:
         """Add count by count."""
-        return WriteStats(**{name: getattr(self, name) + getattr(other, name) for name in STATS})
+        return WriteStats(*map(operator.add, _COUNTS(self), _COUNTS(other)))
 
     def to_dict(self) -> dict[str, int]:
         """Return it as plain values."""
-        return {name: getattr(self, name) for name in STATS}
+        return dict(zip(STATS, _COUNTS(self), strict=True))
 
 
-STATS = (
-    "rows_in",
-    "rows_inserted",
-    "rows_updated",
-    "rows_deleted",
-    "keys_unchanged",
-    "files_added",
-    "files_removed",
-    "bytes_written",
-    "flushes",
-)
+STATS = tuple(each.name for each in fields(WriteStats))
+_COUNTS = operator.attrgetter(*STATS)
 
 
 @dataclass(frozen=True, slots=True)

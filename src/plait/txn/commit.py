@@ -45,7 +45,7 @@ from plait.txn.table_handle import TableHandle, client
 from plait.txn.tokens import sealed
 
 _log = logging.getLogger(__name__)
-_UNASKED = (Verdict.REBASE, Verdict.RESTAGE)
+_UNASKED = frozenset((Verdict.REBASE, Verdict.RESTAGE))
 """Verdicts after which the commit stages again without asking the caller."""
 _TOLD_MAX = 5
 """Maximum number of conflicts recorded in a decision."""
@@ -514,8 +514,8 @@ class Commit:
         raises it.
         """
         effort, attempts = self.effort, self.effort.attempts
-        ends = any(conflict.verdict not in _UNASKED for conflict in conflicts)
-        if ends and not self.checker.request.retries:
+        verdicts = {conflict.verdict for conflict in conflicts}
+        if verdicts - _UNASKED and not self.checker.request.retries:
             return
         elapsed_s = self.checker.handle.ports.clock.monotonic() - self.started
         lost = any(conflict.counts for conflict in conflicts)

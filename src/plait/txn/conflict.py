@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -399,15 +400,14 @@ def lays_out(conflicts: Sequence[Conflict]) -> bool:
 
 def touched_buckets(changes: Changes) -> frozenset[BucketId]:
     """Return the (partition, bucket) pairs of a write set."""
-    pairs = _places_in(changes.touched)
-    return frozenset((partition, bucket) for partition, bucket in pairs if partition is not None)
+    return frozenset(_places_in(changes.touched))
 
 
-def _places_in(table: pa.Table) -> Iterator[tuple[Partition | None, int]]:
+def _places_in(table: pa.Table) -> Iterator[tuple[Any, int]]:
+    """Return the place of each row; no partition: the keys were looked up in every one."""
     texts = table["partition"].to_pylist()
-    known = {text: None if text is None else partition_parse(text) for text in set(texts)}
-    for text, bucket in zip(texts, table["bucket"].to_pylist(), strict=True):
-        yield known[text], bucket
+    known = {text: partition_parse(text) for text in set(texts) if text is not None}
+    return zip(map(known.get, texts), table["bucket"].to_pylist(), strict=True)
 
 
 def _reason(close: Collection[KeyOverlap]) -> str:
