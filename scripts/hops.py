@@ -59,14 +59,14 @@ class Trip(NamedTuple):
 
 DATAFRAME = "upsert of a DataFrame"
 CEILINGS: Mapping[str, Trip] = {
-    "append": Trip(53, 680, 10),
-    "upsert": Trip(60, 900, 8),
+    "append": Trip(53, 660, 10),
+    "upsert": Trip(60, 890, 8),
     "scan": Trip(26, 230, 10),
-    "conflict": Trip(67, 1_800, 7),
+    "conflict": Trip(67, 1_730, 7),
     "stream epoch": Trip(78, 3_900, 10),
     "rollback": Trip(30, 300, 9),
     "clean": Trip(33, 470, 10),
-    "compaction": Trip(65, 1_400, 11),
+    "compaction": Trip(65, 1_340, 11),
     "dual write": Trip(72, 1_060, 14),
     "repush": Trip(123, 10_100, 17),
     "data source write": Trip(81, 2_200, 12),
