@@ -24,6 +24,7 @@ MANY_PARAMETERS: dict[str, str] = {
     "src/plait/repush/table_repush.py:Repushing.repush": "each part of a layout by name",
     "src/plait/write/table_writes.py:Writes.merge": "each list of clauses by name, as every write",
     "src/plait/write/table_writes.py:Writes.overwrite": "what a write is told by name, in one call",
+    "src/plait/txn/transaction.py:OptimisticTransaction.commit": "how to stage again, by name",
     "src/plait/write/request.py:write_request": "what a write is told by name, in one call",
     "src/plait/definition/create.py:define_table": "what defines a table, by name, in one call",
     "src/plait/definition/create.py:define_layout": "each part of a layout by name",

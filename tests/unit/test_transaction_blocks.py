@@ -13,8 +13,11 @@ from plait.errors import (
     CommitError,
     DuplicateKeyError,
     RetryableConflictError,
+    StorageError,
     TransactionClosedError,
 )
+from plait.state.state import TableState
+from plait.storage.port import Store
 from plait.write.transaction import Transaction
 
 SCHEMA = "id bigint, place string, value string"
@@ -180,3 +183,21 @@ def test_rows_without_keys_are_added_and_deleted_in_one_decision() -> None:
         tx.append(rows((4, "a", "w")))
     assert content(table) == {2: "y", 4: "w"}
     assert not table.verify().problems
+
+
+def test_a_transaction_that_could_not_begin_is_not_open(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: TableState, store: Store, **asked: object) -> None:
+        message = "no answer"
+        raise StorageError(message, path="data")
+
+    transaction = table.transaction()
+    with monkeypatch.context() as patched:
+        patched.setattr(TableState, "snapshot", fail)
+        with pytest.raises(StorageError):
+            transaction.__enter__()
+    for use in (transaction.scan, lambda: transaction.delete(where="true")):
+        with pytest.raises(TransactionClosedError):
+            use()
+    assert not table.writers()

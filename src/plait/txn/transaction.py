@@ -277,8 +277,6 @@ class OptimisticTransaction:
     """Whether its commit may have been published."""
     distributed: bool = False
     """Whether tasks elsewhere wrote inflight records of their own."""
-    wants: Wants | None = None
-    """Which files the operation looks at; None: any."""
     ledger: SinkLedger | None = None
     """Which sinks hold the rows, once all of them do (RFC 0022)."""
     result: CommitResult | None = None
@@ -441,7 +439,7 @@ class OptimisticTransaction:
 
     # --- validate and publish --------------------------------------------------------------
 
-    def commit(
+    def commit(  # noqa: PLR0913 - what was staged, and how it is staged again, by name
         self,
         status: WriteStatus,
         scope: Scope,
@@ -450,6 +448,7 @@ class OptimisticTransaction:
         *,
         carrier: Carrier | None = None,
         restage: Restage | None = None,
+        wants: Wants | None = None,
     ) -> CommitResult:
         """Validate and publish what was staged; redo buckets where others were first.
 
@@ -461,6 +460,7 @@ class OptimisticTransaction:
             carrier: carries what was staged over rewrites; by default as rows of a writer.
             restage: stages everything again under a new layout, with the scope that it has there;
                 None where that is impossible.
+            wants: which files the operation looks at; None: any.
 
         Raises:
             ConflictError: another commit was first, and redoing is not allowed or possible.
@@ -485,7 +485,7 @@ class OptimisticTransaction:
             ReservationQueue(self.handle, self.instant, self.check_alive),
             self.check_alive,
             self.base,
-            StagedChanges(status, status, scope, rests_on, reads, self.wants),
+            StagedChanges(status, status, scope, rests_on, reads, wants),
         )
         try:
             decision = commit.run()

@@ -28,7 +28,7 @@ from plait.model.instant import Operation
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.request import WritePlan, WriteRequest
 from plait.model.sink_ledger import SinkLedger
-from plait.read.plan import Wanted, everything, wanted_in, wanted_where
+from plait.read.plan import Wanted, Wants, everything, wanted_in, wanted_where
 from plait.state.state import TableState
 from plait.txn.commit import Restaged
 from plait.txn.table_handle import TableHandle
@@ -103,17 +103,24 @@ class WriteParts:
             elsewhere = not isinstance(engine, ArrowEngine)
             sending = replicated(replicas, part.staging, plan, txn, elsewhere=elsewhere)
             part.staging = part.replicated = sending
-        if self.alone:
-            txn.wants = part.wants
         self.begun.append(part)
         return part
+
+    @property
+    def _wants(self) -> Wants | None:
+        """Which files the operation looks at; None: any.
+
+        The transaction does not keep it. It would hold the staging, which holds the transaction,
+        and a writer that was dropped would beat on until the next collection of cycles.
+        """
+        return self.begun[0].wants if self.alone else None
 
     def look_at(self, state: TableState) -> None:
         """Have the first part staged on a version; a writer that adds rows looks at no file."""
         if self.alone and self.begun[0].plan.request.operation is Operation.APPEND:
             self.snapshot = state.blank()
         else:
-            self.snapshot = state.snapshot(self.handle.store, wants=self.txn.wants)
+            self.snapshot = state.snapshot(self.handle.store, wants=self._wants)
 
     def stage(self, part: WritePart, buckets: frozenset[BucketId] | None = None) -> None:
         """Stage a part, or some of its buckets again, on the result of the parts before it."""
@@ -139,7 +146,8 @@ class WriteParts:
         if idle is not None:
             return idle
         scope = self._scope(table)
-        return txn.commit(status, scope, self._redo, read_set, restage=self._restage)
+        redo, restage = self._redo, self._restage
+        return txn.commit(status, scope, redo, read_set, restage=restage, wants=self._wants)
 
     def end(self, publish: Callable[[], CommitResult], reason: str | None) -> None:
         """Commit, or roll back if there is a reason; then drop what the parts hold.
@@ -186,7 +194,7 @@ class WriteParts:
             if part is self.begun[0]:
                 self.look_at(head)
             self.stage(part)
-        return Restaged(self._status(), self._scope(head.table), self.txn.wants)
+        return Restaged(self._status(), self._scope(head.table), self._wants)
 
     def _read_set(self, scanned: Iterable[dict[str, object] | None]) -> ReadSet | None:
         """Return what the rows depend on, at the oldest version of it; None: on the base alone."""

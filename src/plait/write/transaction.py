@@ -96,19 +96,20 @@ class Transaction:
             replication_of(self._handle, known, None)  # asks for consent
         request = WriteRequest(Operation.TRANSACTION, self._commit_id, self._on_conflict)
         txn = OptimisticTransaction.begin(self._handle, request)
-        self._parts = WriteParts(self._handle, txn, self._default)
+        parts = WriteParts(self._handle, txn, self._default)
         try:
             result = None
             if self._commit_id is not None:
                 result = find_result(self._handle, self._commit_id)
             if result is not None:
-                self._pin = _Pin(self._handle, self.version)
+                self._pin = _Pin(self._handle, txn.base.version)
                 self._result, self._done = result, True
                 txn.abort("its commit id was applied already", wrote=False)
-            self._parts.look_at(txn.base)
+            parts.look_at(txn.base)
         except BaseException:
             txn.abort("it could not begin", wrote=False)
             raise
+        self._parts = parts  # from here on it is open
         return self
 
     # --- operations ------------------------------------------------------------------------
