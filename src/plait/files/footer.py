@@ -155,10 +155,10 @@ def leaf_types(field: pa.Field) -> dict[str, pa.DataType]:
 
 def exact_leaves(schema: pa.Schema) -> list[str]:
     """Name the leaf columns whose statistics every engine reads alike: all but the floats."""
-    kinds: dict[str, pa.DataType] = {}
-    for field in schema:
-        kinds |= leaf_types(field)
-    return [path for path, kind in kinds.items() if not _T.is_floating(kind)]
+    leaves: list[tuple[str, pa.DataType]] = []
+    for field in schema:  # names may have dots, so two leaves may have one path
+        leaves += leaf_types(field).items()
+    return [path for path, kind in leaves if not _T.is_floating(kind)]
 
 
 def group_range(chunk: pq.ColumnChunkMetaData, kind: pa.DataType) -> Range:

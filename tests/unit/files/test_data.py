@@ -107,7 +107,7 @@ def test_file_is_plain_parquet_with_the_table_s_field_ids(store: Store) -> None:
     write(store, spec, EVERY_TYPE)
     found = pq.read_schema(store.location(PLACE.path))
     ids = {field.name: int(field.metadata[FIELD_ID]) for field in found}
-    assert ids == {name: spec.schema.field_id(name) for name in spec.schema.names}
+    assert ids == {name: spec.schema.ids[name] for name in spec.schema.names}
     assert pq.read_table(store.location(PLACE.path)).num_rows == 3
 
 
@@ -376,4 +376,17 @@ def test_bounds_are_for_the_first_plain_columns_the_key_and_the_ordering(store: 
     spec = spec_of(table.schema, "c38", ordering="c39")
     found = json.loads(write(store, spec, table)["stats"][0].as_py())
     expected = [*names[:32], "c38", "c39"]
-    assert list(found) == [str(spec.schema.field_id(name)) for name in expected]
+    assert list(found) == [str(spec.schema.ids[name]) for name in expected]
+
+
+def test_columns_whose_paths_are_written_alike_keep_their_statistics_apart(store: Store) -> None:
+    """Names may have dots: a column ``a.b``, and a member ``b`` of a column ``a``."""
+    member = pa.field("a", pa.struct([("b", pa.float64())]))
+    rows = pa.table({"a.b": [1, 100], "a": pa.array([{"b": 0.5}, {"b": 1.5}], member.type)})
+    for order in (["a.b", "a"], ["a", "a.b"]):
+        chosen = rows.select(order)
+        spec = spec_of(chosen.schema)
+        record = write(store, spec, chosen)
+        stats = json.loads(record["stats"][0].as_py())
+        assert stats[str(spec.schema.ids["a.b"])] == ["1", "100", 0]
+        store.delete([PLACE.path])
