@@ -86,11 +86,13 @@ class Horizons:
     before may be condemned."""
     raised: tuple[Raised, ...] = ()
     """The horizons above ``final``, oldest first."""
+    oldest: int = field(init=False)
+    """The oldest version that can be read."""
 
-    @property
-    def oldest(self) -> int:
-        """The oldest version that can be read."""
-        return self.raised[-1].horizon if self.raised else self.final
+    def __post_init__(self) -> None:
+        """Find the oldest version once: every read asks for it."""
+        oldest = self.raised[-1].horizon if self.raised else self.final
+        object.__setattr__(self, "oldest", oldest)
 
     def after(self, cleaned: Cleaned, version: int, *, where: str) -> Horizons:
         """Return the horizons after a clean or an undo of cleans.

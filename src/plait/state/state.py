@@ -325,9 +325,9 @@ class TableState:
 
         ``onwards``: the versions after it are needed too, so a savepoint is not enough.
         """
-        if version is None:
-            return self.version
-        at, oldest = version, self.horizons.oldest
+        at, oldest = self.version if version is None else version, self.horizons.oldest
+        if oldest <= at == self.version:
+            return at
         hint = f"versions {oldest} to {self.version} can be read"
         if not 0 <= at <= self.version:
             message = f"there is no version {at}"

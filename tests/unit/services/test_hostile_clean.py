@@ -10,13 +10,18 @@ import pyarrow as pa
 import pytest
 
 from plait import Table
-from plait.errors import CorruptMetadataError, LockUnavailableError, TableError
+from plait.errors import (
+    CorruptMetadataError,
+    InstantExpiredError,
+    LockUnavailableError,
+    TableError,
+)
 from plait.locks.file import FileLock
 from plait.model.decision import Cleaned
 from plait.model.instant import Action, Operation
 from plait.storage.local import LocalStore
 from plait.testing import sim_ports
-from tests.support.forge import forge
+from tests.support.forge import forge, rewrite
 
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
 NONCE = "f" * 16
@@ -174,3 +179,19 @@ def test_a_linked_folder_of_locks_is_told_and_stays_as_it_is(tmp_path: Path, out
     with pytest.raises(LockUnavailableError):
         lock.holder()
     assert names(outside) == before
+
+
+@pytest.mark.parametrize("act", ["read", "write"])
+def test_a_horizon_above_the_newest_version_lets_nobody_read_or_write(
+    table: Table, act: str
+) -> None:
+    """A decision that says so is a lie, and what it says of files may be one as well."""
+
+    def lie(document: dict[str, object]) -> None:
+        document["cleaned"] = {"horizon": 9, "final": 9, "condemned": [], "deleted": []}
+
+    rewrite(table.handle.store, table.version, lie)
+    opened = Table.open(table.handle.store.address.uri)
+    with pytest.raises(InstantExpiredError) as caught:
+        opened.upsert(ROWS) if act == "write" else opened.scan()
+    assert caught.value.facts["oldest"] == 9
