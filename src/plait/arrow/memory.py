@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import mmap
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from plait.model.cached import cached_property
 from plait.model.contract import Options
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -38,37 +38,37 @@ class MemoryLimits:
         """Take them from a table's options."""
         return cls(options.size("write.bucket.size"), options.size("write.buffer.size"))
 
-    @functools.cached_property
+    @cached_property
     def total(self) -> int:
         """The bound on all memory of a writer."""
         return self.buffer + self.buffer // 2
 
-    @functools.cached_property
+    @cached_property
     def chunk(self) -> int:
         """Rows that are divided by bucket in one go."""
         return _between(self.buffer // 64, _KIB, 8 * _MIB)
 
-    @functools.cached_property
+    @cached_property
     def round(self) -> int:
         """Rows that are merged in one go while a bucket is flushed."""
         return _between(self.buffer // 64, 64 * _KIB, 8 * _MIB)
 
-    @functools.cached_property
+    @cached_property
     def slice(self) -> int:
         """Rows that are copied in their final order and written in one go."""
         return _between(self.buffer // 128, 32 * _KIB, 2 * _MIB)
 
-    @functools.cached_property
+    @cached_property
     def group(self) -> int:
         """Rows that a file writer may hold back until they make a row group."""
         return _between(self.buffer // 32, 64 * _KIB, 16 * _MIB)
 
-    @functools.cached_property
+    @cached_property
     def block(self) -> int:
         """Rows of a run that are read back in one go while runs are merged."""
         return _between(self.buffer // 512, 16 * _KIB, _MIB)
 
-    @functools.cached_property
+    @cached_property
     def admitted(self) -> int:
         """Rows in the buffer and on the way to files, at most."""
         # The rest of ``total`` is for what is being divided, merged, encoded and written.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from plait.definition.features import (
 )
 from plait.definition.ttl import Ttl
 from plait.errors import CorruptMetadataError, RepushOpenError
+from plait.model.cached import cached_property
 from plait.model.contract import OPTIONS, Contract, Options
 from plait.model.partitioning import is_plain_name
 from plait.model.plan import (
@@ -122,12 +122,12 @@ class TableDef:
         """Who turns a feature on that nothing uses yet."""
         return self.options.choice("features.upgrade")
 
-    @functools.cached_property
+    @cached_property
     def maintained_on_write(self) -> bool:
         """Whether writers do upkeep after a commit of rows: of the index, or a compaction."""
         return self.index is not None or self.options.choice("compact") != "off"
 
-    @functools.cached_property
+    @cached_property
     def features(self) -> tuple[str, ...]:
         """What a client must know to understand the table, beside what every client knows."""
         opened = () if self.repush is None else (self.repush.layout,)
@@ -213,7 +213,7 @@ class TableDef:
             unique = str(value["unique"])
             if unique not in (UNIQUE_PARTITION, UNIQUE_TABLE):
                 raise ValueError(unique)
-            spec = replace(laid_out(spec, options), unique=unique)
+            spec = replace(with_options(spec, options), unique=unique)
             _check_spec(spec)
             repush = value.get("repush")
             repushed = tuple(str(each) for each in _items(value.get("repushed", [])))
@@ -267,8 +267,8 @@ def laid_out_with(table: TableDef, version: int) -> Spans:
     return tuple(spans)
 
 
-def laid_out(spec: TableSpec, options: Options) -> TableSpec:
-    """Return how rows are laid out with these options.
+def with_options(spec: TableSpec, options: Options) -> TableSpec:
+    """Return a spec with what these options say of new files.
 
     Raises:
         OptionError: they do not fit together.

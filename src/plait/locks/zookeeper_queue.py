@@ -12,13 +12,13 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 
 from plait.errors import LockTimeoutError, LockUnavailableError, StorageError
 from plait.locks.address import Address
 from plait.locks.identity import table_name
 from plait.locks.port import Holder, timed_out
 from plait.locks.zookeeper import Node, Session, session_of
+from plait.model.cached import cached_property
 from plait.model.consent import LOCK, AllowedAddress, Consent
 from plait.ports import Ports
 from plait.storage.port import Store

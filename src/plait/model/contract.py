@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 from plait.errors import OptionError
 from plait.model.bucket import Partition
+from plait.model.cached import cached_property
 
 ORDER_KINDS = ("sort", "zorder", "hilbert")
 CODECS = ("snappy", "zstd", "gzip", "lz4", "none")
@@ -339,7 +340,7 @@ class Options:
 
     values: tuple[tuple[str, str], ...] = ()
 
-    @functools.cached_property
+    @cached_property
     def _given(self) -> dict[str, str]:
         return dict(self.values)
 

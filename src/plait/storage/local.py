@@ -13,7 +13,6 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property
 
 import pyarrow.fs as pafs
 
@@ -23,6 +22,7 @@ from plait.errors import (
     CorruptMetadataError,
     StorageError,
 )
+from plait.model.cached import cached_property
 from plait.model.consent import absolute_path
 from plait.model.store_address import StoreAddress
 from plait.ports import Backoff, Clock, Ids, SystemClock, SystemIds

@@ -16,13 +16,13 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from plait.errors import CapabilityMissingError, CorruptMetadataError, StorageError, TableError
+from plait.model.cached import cached_property
 from plait.model.store_address import StoreAddress
 from plait.ports import Backoff, Clock, Ids, SystemClock, SystemIds
 from plait.storage.arrow import RootedHandler
