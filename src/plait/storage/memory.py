@@ -48,7 +48,6 @@ class MemoryStore:
             raise OptionError(message, hint="for example memory://trial", key="uri", value=uri)
         self._uri = uri
         self._clock = clock or SystemClock()
-        self._files: pafs.FileSystem | None = None
         with _SPACES_MUTEX:
             self._space = _SPACES.setdefault(uri, _Space())
 
@@ -136,9 +135,7 @@ class MemoryStore:
 
     def filesystem(self) -> pafs.FileSystem:
         """Return an Arrow file system over the same files."""
-        if self._files is None:
-            self._files = pafs.PyFileSystem(_MemoryHandler(self))
-        return self._files
+        return pafs.PyFileSystem(_MemoryHandler(self))
 
     def location(self, path: str) -> str:
         """Return the URI of a file; only this process can open it."""
