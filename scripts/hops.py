@@ -61,14 +61,14 @@ DATAFRAME = "upsert of a DataFrame"
 CEILINGS: Mapping[str, Trip] = {
     "append": Trip(53, 660, 10),
     "upsert": Trip(60, 890, 8),
-    "scan": Trip(26, 230, 10),
-    "conflict": Trip(67, 1_730, 7),
+    "scan": Trip(26, 225, 10),
+    "conflict": Trip(67, 1_725, 7),
     "stream epoch": Trip(78, 3_900, 10),
-    "rollback": Trip(30, 300, 10),
+    "rollback": Trip(30, 290, 10),
     "clean": Trip(33, 470, 10),
     "compaction": Trip(65, 1_340, 11),
     "dual write": Trip(72, 1_060, 14),
-    "repush": Trip(123, 10_100, 17),
+    "repush": Trip(119, 9_800, 16),
     "data source write": Trip(81, 2_200, 12),
     DATAFRAME: Trip(65, 740, 20),
 }

@@ -127,7 +127,7 @@ def laid_out(table: TableDef) -> TableDef:
     """Return a definition that has an older layout and an open repush."""
     schema, layout = table.spec.schema, table.spec.layout
     layout = replace(layout, buckets=replace(layout.buckets, by=("id",)))
-    first = schema.field_id(schema.names[0])
+    first = schema.ids[schema.names[0]]
     notes = {first: ColumnNote("a word", "1", "2", was_float=True, generated="n")}
     schema = replace(schema, notes=notes, checks=(Check("positive", "id > 0"),))
     spec = replace(table.spec, schema=schema, layout=layout)

@@ -282,7 +282,7 @@ BROKEN = (
     ),
     Broken(
         "conflicts by file instead of by key",
-        ((ConflictChecker, "_judge"),),
+        ((ConflictChecker, "_conflict_with"),),
         _by_files,
         12,
         frozenset({"damage", "INV-08", SERIAL, LOST, "first committer wins", "snapshot effect"}),

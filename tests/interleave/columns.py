@@ -146,7 +146,7 @@ class ColumnsCheck:
             wanted = [(each.name, each.kind, each.nullable) for each in shown.columns]
             assert found == wanted, f"version {version} has {found}, not {wanted}"
             for column in shown.columns:
-                number = schema.field_id(column.name)
+                number = schema.ids[column.name]
                 known = identities.setdefault(number, column.identity)
                 assert known == column.identity, f"id {number}: {known} and {column.identity}"
             rows = table.scan(version=version).to_arrow().to_pylist()

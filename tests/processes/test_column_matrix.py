@@ -176,7 +176,7 @@ def test_another_change_counts_too(other: Alterer, change: ColumnChange) -> None
     assert client.alter().add("late", "int", default=1).commit()
     schema = again(table).handle.cache.refresh().table.spec.schema
     assert schema.names[-1] == "late"
-    assert len({schema.field_id(name) for name in schema.names}) == len(schema.names)
+    assert len({schema.ids[name] for name in schema.names}) == len(schema.names)
 
 
 @pytest.mark.parametrize("change", ColumnChange, ids=name_of)

@@ -394,7 +394,7 @@ def reserve(scene: Scene, work: Work) -> None:
     """Keep a place for another writer."""
     handle, base = scene.other().handle, work.txn.base
     read, changes = ReadSet(base.version), work.status.changes
-    judge = work.txn.checker.judge(changes, work.scope, base.table, read)
+    judge = work.txn.checker.judge_of(changes, work.scope, base.table, read)
     publish_reservation(handle, judge.place_of(work.txn.instant), since=base.version)
 
 

@@ -108,7 +108,7 @@ def partial(spec: TableSpec) -> Clauses:
 
 
 def rows_spec(operation: Operation, spec: TableSpec, schema: pa.Schema) -> TableSpec:
-    """Return the layout of the rows that come in for clauses, by the operation.
+    """Return the spec of the rows that come in for clauses, by the operation.
 
     Raises:
         SchemaMismatchError: a column is missing that must be there.
@@ -150,7 +150,7 @@ def check_again(first: TableSpec, names: Sequence[str]) -> None:
 
 
 def source_spec(spec: TableSpec, schema: pa.Schema) -> TableSpec:
-    """Return the layout of a merge's source: its own columns, the table's keys and partitions.
+    """Return the spec of a merge's source: its own columns, the table's keys and partitions.
 
     Raises:
         SchemaMismatchError: a column of the key or of the partitions is missing.

@@ -165,14 +165,14 @@ class Merge:
 
     def _decide(self, parts: list[tuple[int, KeyedRows]], sources: Sequence[Source]) -> Round:
         numbers, pieces = zip(*parts, strict=True)
-        whose = [sources[at] for at in numbers]
-        if any(map(_REMOVES, whose)):
+        owners = [sources[at] for at in numbers]
+        if any(map(_REMOVES, owners)):
             return self._decide_removing(parts, sources)
         counts = [part.rows.num_rows for part in pieces]
         rows = pa.concat_tables([part.rows for part in pieces])
-        existing = sum(compress(counts, map(_EXISTING, whose)))
+        existing = sum(compress(counts, map(_EXISTING, owners)))
         origins = tuple(zip(numbers, counts, map(_POSITIONS, pieces), strict=True))
-        if len(set(numbers)) == 1 and whose[0].unique:
+        if len(set(numbers)) == 1 and owners[0].unique:
             inserted = rows.num_rows - existing
             if self.rule is DuplicateRule.REMOVE and inserted:
                 every: keys.Indices = np.arange(inserted)

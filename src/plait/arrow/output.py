@@ -100,12 +100,12 @@ class Output:
     named: bool = False
     """Whether a file was ever named: from then on one may be on the store."""
     spec: TableSpec = field(init=False)
-    """How the table's rows are laid out."""
+    """The plan's spec: each bucket asks for it."""
     _announced: set[Partition] = field(default_factory=set)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
-        """Take the layout out of the plan, which is asked for it with each bucket."""
+        """Take the spec out of the plan."""
         self.spec = self.plan.spec
 
     @property

@@ -116,7 +116,7 @@ def require_restageable(before: WritePlan, plan: WritePlan, *, removes: Callable
     """
     request, old, new = plan.request, before.spec, plan.spec
     places = [
-        {spec.schema.field_id(name) for name in spec.partition_columns if name not in spec.key}
+        {spec.schema.ids[name] for name in spec.partition_columns if name not in spec.key}
         for spec in (old, new)
     ]
     if places[0] == places[1] and not old.transforms_outside_key and not new.transforms_outside_key:
@@ -151,12 +151,12 @@ def with_columns(rows: pa.Table, old: Schema, new: Schema, *, whole: bool) -> pa
     """
     if old is new or old.id == new.id:
         return rows
-    there = {new.field_id(name): name for name in new.names}
+    there = {new.ids[name]: name for name in new.names}
     computed_then, computed_now = old.generated, new.generated
     names, columns = [], []
     for name in rows.column_names:
         known = name in old.names
-        now = there.get(old.field_id(name)) if known else name
+        now = there.get(old.ids[name]) if known else name
         if now is None:
             continue
         column = rows[name]
@@ -168,7 +168,7 @@ def with_columns(rows: pa.Table, old: Schema, new: Schema, *, whole: bool) -> pa
             column = pa.chunked_array(chunks, wanted.type)
         names.append(now)
         columns.append(column)
-    before = {old.field_id(name) for name in old.names}
+    before = {old.ids[name] for name in old.names}
     for number, name in there.items():
         if whole and number not in before:
             kind = new.arrow.field(name).type

@@ -93,7 +93,7 @@ class ArrowStaging(Staging):
         self._intake = Intake(self._limits, plan.spec)
         self._matching = Matching.of(plan)
         self._source: TableSpec | None = None
-        """How the rows of a merge's source are laid out, once some came."""
+        """The spec of the rows of a merge's source, once some came."""
         clauses = plan.request.clauses
         self._merging = None if clauses is None else Merging.bind(clauses, plan.spec, None)
         self._incoming, self._logs, self._appends = self._sinks()
@@ -140,7 +140,7 @@ class ArrowStaging(Staging):
         where = None if self._matching is None else self._matching.condition
         self._admit(
             prepare(
-                rows, self._layout(rows), operation, where=where, piece_bytes=self._limits.chunk
+                rows, self._spec_of(rows), operation, where=where, piece_bytes=self._limits.chunk
             )
         )
 
@@ -308,8 +308,8 @@ class ArrowStaging(Staging):
             return incoming, LogSink(self._output, rule, runs), None
         return incoming, None, None
 
-    def _layout(self, rows: Rows) -> TableSpec:
-        """Return the layout of rows that come in; clauses are bound to the first."""
+    def _spec_of(self, rows: Rows) -> TableSpec:
+        """Return the spec of rows that come in; clauses are bound to the first."""
         plan = self._plan
         if plan.request.dated:
             return plan.spec.dated()

@@ -12,7 +12,7 @@ from plait.definition.constraints import create_checks
 from plait.definition.generated import create_generated, placing_field
 from plait.definition.policy import KEY, POLICIES, require_policy
 from plait.definition.replicated_table import require_puts_in_order, with_replicas
-from plait.definition.table_def import TableDef, laid_out
+from plait.definition.table_def import TableDef, with_options
 from plait.definition.ttl import PARTITION, WRITTEN, Ttl, may_tell_time
 from plait.errors import (
     OptionError,
@@ -87,7 +87,7 @@ def define_table(
         raise OptionError(message, hint="add record_key", key="unique", value=unique)
     options = Options.of(properties or {})
     _check_order(options, spec)
-    spec = laid_out(spec, options)
+    spec = with_options(spec, options)
     lifetime = Ttl.of(ttl)
     _check_written(spec, lifetime)
     fitting = None if lifetime is None else fitting_ttl(lifetime, spec)
@@ -133,7 +133,7 @@ def require_layout_fits(table: TableDef, layout: TableLayout, options: Options) 
     _check_policy(table.policy)
     spec = replace(table.spec, layout=layout)
     _check_order(options, spec)
-    spec = laid_out(spec, options)
+    spec = with_options(spec, options)
     _check_written(spec, table.ttl)
     if table.ttl is not None:
         fitting_ttl(table.ttl, spec)
@@ -340,7 +340,7 @@ def with_properties(table: TableDef, values: Mapping[str, object]) -> TableDef:
     refuse_defining(values)
     options = table.options.merged(values)
     _check_order(options, table.spec)
-    spec = laid_out(table.spec, options)
+    spec = with_options(table.spec, options)
     _check_written(spec, table.ttl)
     return replace(table, options=options, spec=spec)
 

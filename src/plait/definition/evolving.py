@@ -133,13 +133,13 @@ def named_as_in(table: TableDef, schema: Schema) -> TableDef:
 
     What names a column that is not there any more goes.
     """
-    now, there = table.spec.schema, {schema.field_id(name): name for name in schema.names}
+    now, there = table.spec.schema, {schema.ids[name]: name for name in schema.names}
     ttl, options, order = table.ttl, table.options, recorded_order(table.options)
     if ttl is not None and ttl.by_column:
-        name = there.get(now.field_id(ttl.by))
+        name = there.get(now.ids[ttl.by])
         ttl = None if name is None else replace(ttl, by=name)
     if order is not None:
-        names = [there.get(now.field_id(name)) for name in order.columns]
+        names = [there.get(now.ids[name]) for name in order.columns]
         known = ", ".join(name for name in names if name is not None)
         options = options.merged({"cluster.by": "" if None in names else known})
     return replace(table, ttl=ttl, options=options)

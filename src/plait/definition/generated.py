@@ -179,7 +179,7 @@ def with_generated(schema: Schema, step: GenerateColumn, uses: Mapping[str, str]
         PredicateError: the expression is not understood, or does not fit the columns.
     """
     name = _column(schema, step.path)
-    note = schema.notes.get(schema.field_id(name), NO_NOTE)
+    note = schema.notes.get(schema.ids[name], NO_NOTE)
     if step.expression is None:
         if note.generated is None:
             message = f"column {name!r} is not generated"
@@ -236,9 +236,9 @@ def generated_after(before: Schema, step: ColumnStep, schema: Schema) -> Schema:
     if not before.generated:
         return schema
     texts: dict[str, str | None] = {}
-    names = {schema.field_id(name): name for name in schema.names}
+    names = {schema.ids[name]: name for name in schema.names}
     for each in generated_in(before):
-        name = names.get(before.field_id(each.name))
+        name = names.get(before.ids[each.name])
         if name is None:
             continue  # it was dropped
         text = _after(each, before, step, schema)
@@ -325,7 +325,7 @@ def _with(schema: Schema, texts: Mapping[str, str | None]) -> Schema:
         return schema
     notes = dict(schema.notes)
     for name, text in texts.items():
-        number = schema.field_id(name)
+        number = schema.ids[name]
         note = replace(notes.pop(number, NO_NOTE), generated=text)
         if note != NO_NOTE:
             notes[number] = note

@@ -27,7 +27,7 @@ def require_puts_in_order(table: TableDef) -> None:
         raise OptionError(message, hint=hint, key="replicas", value="")
     if table.spec.across:
         message = "a sink keeps a row by its key and partition, and here it can move to another one"
-        hint = "use unique='partition', or no sinks"
+        hint = "use unique='partition', partitions by columns of the key or none, or no sinks"
         raise OptionError(message, hint=hint, key="replicas", value=table.spec.unique)
     if table.policy not in _ORDERED:
         message = f"policy {table.policy!r} may commit one key twice in another order than sinks"

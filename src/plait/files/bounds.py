@@ -40,7 +40,7 @@ def plain_kinds(spec: TableSpec, schemas: Iterable[Schema]) -> dict[int, pa.Data
     kinds = {}
     for schema in sorted(schemas, key=lambda each: each.id):
         for name in bounded_columns(replace(spec, schema=schema)):
-            kinds[schema.field_id(name)] = schema.arrow.field(name).type
+            kinds[schema.ids[name]] = schema.arrow.field(name).type
     return {**kinds, **WRITTEN_KINDS} if spec.written else kinds
 
 

@@ -102,7 +102,7 @@ def no_rows(schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([], schema=schema)
 
 
-def without_rows(schema: pa.Schema) -> Callable[[], pa.Table]:
+def default_no_rows(schema: pa.Schema) -> Callable[[], pa.Table]:
     """Return what gives the same table without rows each time: the default of a field."""
     return itertools.repeat(no_rows(schema)).__next__
 
@@ -111,17 +111,17 @@ def without_rows(schema: pa.Schema) -> Callable[[], pa.Table]:
 class Changes:
     """Files added, removed and masked, and the logical write set that they stand for."""
 
-    added: pa.Table = field(default_factory=without_rows(ADDED))
-    masked: pa.Table = field(default_factory=without_rows(MASKED))
-    touched: pa.Table = field(default_factory=without_rows(TOUCHED))
-    lookups: pa.Table = field(default_factory=without_rows(LOOKUPS))
+    added: pa.Table = field(default_factory=default_no_rows(ADDED))
+    masked: pa.Table = field(default_factory=default_no_rows(MASKED))
+    touched: pa.Table = field(default_factory=default_no_rows(TOUCHED))
+    lookups: pa.Table = field(default_factory=default_no_rows(LOOKUPS))
     """Keys that were looked up and left unchanged, if reads count."""
-    removed: pa.Table = field(default_factory=without_rows(PATHS))
-    garbage: pa.Table = field(default_factory=without_rows(PATHS))
+    removed: pa.Table = field(default_factory=default_no_rows(PATHS))
+    garbage: pa.Table = field(default_factory=default_no_rows(PATHS))
     """Own files that no reader ever sees, such as runs; condemned from the start."""
-    moved: pa.Table = field(default_factory=without_rows(MOVED))
+    moved: pa.Table = field(default_factory=default_no_rows(MOVED))
     """The sources of a rewrite, with their row maps."""
-    placed: pa.Table = field(default_factory=without_rows(PLACED))
+    placed: pa.Table = field(default_factory=default_no_rows(PLACED))
     """The targets of a rewrite."""
 
     def tables(self) -> dict[str, pa.Table]:

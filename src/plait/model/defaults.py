@@ -19,7 +19,7 @@ def default_value(schema: Schema, name: str) -> pa.Scalar | None:
 
 
 def _note(schema: Schema, name: str) -> ColumnNote:
-    return schema.notes.get(schema.field_id(name), NO_NOTE) if schema.notes else NO_NOTE
+    return schema.notes.get(schema.ids[name], NO_NOTE) if schema.notes else NO_NOTE
 
 
 def _value(text: str | None, schema: Schema, name: str) -> pa.Scalar | None:

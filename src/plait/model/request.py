@@ -32,8 +32,8 @@ def require_commit_id(commit_id: object) -> None:
 class WriteRequest:
     """What a caller asks to be written, from the call to the decision.
 
-    ``write/request.py`` makes it of the arguments of a write, and checks them against the table. A
-    service that stages files makes one of its operation alone.
+    ``write/request.py`` makes it of the arguments of a write, and checks them against the table.
+    A transaction, a coordinator of a stream and a service that stages files make theirs themselves.
     """
 
     operation: Operation

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from plait.errors import CorruptMetadataError, OptionError, SchemaError, SchemaMismatchError
 from plait.model import numbering
+from plait.model.cached import cached_property
 from plait.model.texts import is_text
 
 FIELD_ID: Final = numbering.FIELD_ID
@@ -158,13 +158,13 @@ class Schema:
         """The column names."""
         return list(self.arrow.names)
 
-    @functools.cached_property
+    @cached_property
     def defaults(self) -> bool:
         """Whether some column has a default."""
         texts = ((note.initial, note.default) for note in self.notes.values())
         return any(each != (None, None) for each in texts)
 
-    @functools.cached_property
+    @cached_property
     def generated(self) -> Mapping[str, str]:
         """The columns whose value others of the row decide, and the expression of each."""
         texts = {number: note.generated for number, note in self.notes.items() if note.generated}
@@ -184,14 +184,10 @@ class Schema:
             and all(mine.get(n, NO_NOTE) == theirs.get(n, NO_NOTE) for n in {*mine, *theirs})
         )
 
-    @functools.cached_property
+    @cached_property
     def ids(self) -> Mapping[str, int]:
         """The id of each column, by its name."""
         return {each.name: id_of(each) for each in self.arrow}
-
-    def field_id(self, name: str) -> int:
-        """Return the id of a column; raise KeyError if there is none."""
-        return self.ids[name]
 
     def to_dict(self) -> dict[str, object]:
         """Write it as JSON values."""

@@ -256,7 +256,7 @@ def _snapshot(
 
     def wants(spec: TableSpec) -> Wanted:
         kind = spec.schema.arrow.field(spec.key[0]).type
-        kinds = {spec.schema.field_id(spec.key[0]): kind} if is_plain(kind) else {}
+        kinds = {spec.schema.ids[spec.key[0]]: kind} if is_plain(kind) else {}
         return Wanted(None if chosen is None else among, kinds)
 
     snapshot = state.snapshot(handle.store, wants=wants)

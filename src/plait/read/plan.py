@@ -73,7 +73,7 @@ def wanted_where(where: Where) -> Wants:
         bounded = [
             n for n, kind in kinds_of.items() if n not in spec.decided_columns and is_plain(kind)
         ]
-        kinds = {schema.field_id(name): kinds_of[name] for name in bounded}
+        kinds = {schema.ids[name]: kinds_of[name] for name in bounded}
         if not kinds:
             return Wanted(by_partition)
 

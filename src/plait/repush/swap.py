@@ -122,12 +122,17 @@ def with_other_rows(draft: Decision, stats: WriteStats) -> Decision:
 
 
 def _require_fitting(repush: OpenRepush, table: TableDef) -> None:
-    """Refuse a layout that does not go with what was set since the repush began."""
+    """Refuse a layout that does not go with what the table is now.
+
+    It was set since the repush began, or an older version of Plait began it and took it for right.
+    """
     try:
         resumed(repush).layout_for(table)
     except (OptionError, SchemaError) as error:
-        message = f"the table changed since the repush began, and does not fit any more: {error}"
-        hint = "cancel the repush, or take the change back and run the repush again"
+        message = (
+            f"the layout that the repush leads to does not fit the table as it is now: {error}"
+        )
+        hint = "cancel the repush, or take back what changed since it began and run it again"
         raise RepushRefusedError(message, hint=hint, directory=repush.directory) from error
 
 

@@ -147,8 +147,8 @@ def _require_its_columns(handle: TableHandle, state: TableState, before: FormerL
     layout = before.layout
     names = [*sources_of(list(map(parse_field, layout.partition_by)))]
     names += [] if layout.ordering is None else [layout.ordering]
-    ids = {name: now.field_id(name) for name in now.names}
-    other = [name for name in names if ids.get(name) != then.field_id(name)]
+    ids = {name: now.ids[name] for name in now.names}
+    other = [name for name in names if ids.get(name) != then.ids[name]]
     if other:
         message = f"the former layout names column {other[0]!r}, which has changed its name or gone"
         hint = "repush to a layout of the columns that there are"

@@ -50,7 +50,7 @@ class StoredColumns:
         return self.values.literal(None, wanted.type)
 
     def _stored(self, name: str) -> pa.Field | None:
-        number = self.reading.field_id(name)
+        number = self.reading.ids[name]
         return next((field for field in self.written.arrow if id_of(field) == number), None)
 
 
@@ -78,20 +78,20 @@ def _with_columns(frame: DataFrame, old: Schema, new: Schema, *, whole: bool) ->
     The types of values stay those that the caller gave them: the task that stages the rows checks
     and casts them, as it does with rows that come under the columns of now.
     """
-    there = {new.field_id(name): name for name in new.names}
+    there = {new.ids[name]: name for name in new.names}
     given, values = arrow_schema(frame.schema), Values.of(frame)
     chosen = []
     for name in frame.columns:
         value, now = values.column(name), name
         if name in old.names:
-            known = there.get(old.field_id(name))
+            known = there.get(old.ids[name])
             if known is None:
                 continue
             now, was = known, old.arrow.field(name)
             fields = _as_given(given.field(name).type, was, new.arrow.field(now))
             value = values.fitted(value, *fields)
         chosen.append(value.alias(now))
-    before = {old.field_id(name) for name in old.names}
+    before = {old.ids[name] for name in old.names}
     for number, name in there.items():
         if whole and number not in before:
             kind = new.arrow.field(name).type

@@ -92,7 +92,7 @@ class SparkStaging(Staging):
         self._frames: list[DataFrame] = []
         self._spark = session
         self._source: TableSpec | None = None
-        """How rows that come in for clauses are laid out."""
+        """The spec of rows that come in for clauses."""
         self._scans: tuple[Scan, ...] = ()
         """What the DataFrames read of this table; held, so that its files stay."""
         self._route: Route | None = None

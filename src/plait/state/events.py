@@ -19,7 +19,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.model.changes import ADDED, KEYS_SIDECAR, MASKED, PATHS, Changes, no_rows, without_rows
+from plait.model.changes import (
+    ADDED,
+    KEYS_SIDECAR,
+    MASKED,
+    PATHS,
+    Changes,
+    default_no_rows,
+    no_rows,
+)
 from plait.model.decision import Decision, Token
 from plait.model.instant import Instant
 from plait.model.plan import LIVE
@@ -75,14 +83,14 @@ _NOTHING: Mapping[str, pa.Table] = {name: no_rows(schema) for name, schema in TA
 class Events:
     """Events of some consecutive versions."""
 
-    added: pa.Table = field(default_factory=without_rows(TABLES["added"]))
-    removed: pa.Table = field(default_factory=without_rows(TABLES["removed"]))
-    masked: pa.Table = field(default_factory=without_rows(TABLES["masked"]))
-    aux: pa.Table = field(default_factory=without_rows(TABLES["aux"]))
-    condemned: pa.Table = field(default_factory=without_rows(TABLES["condemned"]))
-    deleted: pa.Table = field(default_factory=without_rows(TABLES["deleted"]))
-    commits: pa.Table = field(default_factory=without_rows(TABLES["commits"]))
-    tokens: pa.Table = field(default_factory=without_rows(TABLES["tokens"]))
+    added: pa.Table = field(default_factory=default_no_rows(TABLES["added"]))
+    removed: pa.Table = field(default_factory=default_no_rows(TABLES["removed"]))
+    masked: pa.Table = field(default_factory=default_no_rows(TABLES["masked"]))
+    aux: pa.Table = field(default_factory=default_no_rows(TABLES["aux"]))
+    condemned: pa.Table = field(default_factory=default_no_rows(TABLES["condemned"]))
+    deleted: pa.Table = field(default_factory=default_no_rows(TABLES["deleted"]))
+    commits: pa.Table = field(default_factory=default_no_rows(TABLES["commits"]))
+    tokens: pa.Table = field(default_factory=default_no_rows(TABLES["tokens"]))
 
     def tables(self) -> dict[str, pa.Table]:
         """Return the tables by name."""

@@ -251,7 +251,7 @@ class StoreKit:
         assert files.get_file_info(path).size == next(iter(store.list(""))).size
         assert store.location(path).endswith(path)
 
-    def test_the_spec_travels(self, store: Store) -> None:
+    def test_the_address_travels(self, store: Store) -> None:
         address = pickle.loads(pickle.dumps(store.address))  # noqa: S301 - our own, a line ago
         assert address == store.address
         assert self.reopen(store).address == store.address

@@ -415,7 +415,7 @@ class Commit:
     def _judge(self, *, earlier: bool = False) -> Judge:
         staged, table = self.staged, self.head.table
         changes, scope = staged.status.changes, staged.scope
-        return self.checker.judge(changes, scope, table, staged.read_set, earlier=earlier)
+        return self.checker.judge_of(changes, scope, table, staged.read_set, earlier=earlier)
 
     def _blocked(self) -> bool:
         """Tell whether somebody reserved our place before us."""

@@ -111,7 +111,7 @@ class ConflictChecker:
         columns = (rows[name].to_pylist() for name in ("version", "instant", "ended"))
         yield from zip(*columns, strict=True)
 
-    def judge(
+    def judge_of(
         self,
         changes: Changes,
         scope: Scope,
@@ -147,7 +147,7 @@ class ConflictChecker:
                         Conflict(decision, Verdict.RETRY, frozenset(), OTHER_LAYOUT, whole=True)
                     )
                 continue
-            conflict = self._judge(judge, decision, state)
+            conflict = self._conflict_with(judge, decision, state)
             if conflict is not None and conflict.verdict not in HARMLESS:
                 conflicts.append(conflict)
         return conflicts
@@ -181,7 +181,7 @@ class ConflictChecker:
         for decision in self._newer(head.version, first):
             head = self._take_in(decision, head, digest)
             times.add(decision.instant.time)
-            conflict = self._judge(judge, decision, head)
+            conflict = self._conflict_with(judge, decision, head)
             if conflict is not None:
                 conflicts.append(conflict)
             if _evolved(judge, decision, conflict):
@@ -213,7 +213,9 @@ class ConflictChecker:
             self.continue_stream(self.request.token, newer, digest)
         return newer
 
-    def _judge(self, judge: Judge, decision: Decision, state: TableState) -> Conflict | None:
+    def _conflict_with(
+        self, judge: Judge, decision: Decision, state: TableState
+    ) -> Conflict | None:
         """Have one decision judged; what is on the store is read only if that is asked for."""
         spec = state.table.spec
         shape = decision.operation is Operation.SCHEMA and not self.request.brings

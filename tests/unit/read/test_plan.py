@@ -36,7 +36,7 @@ SPEC = TableSpec(SCHEMA, TableLayout(("day", "place"), BucketSpec(0, ("id",), 8)
 def entry(
     number: int, day: str | None, place: str | None, bucket: int = 0, **bounds: list[object]
 ) -> dict[str, object]:
-    stats = {str(SCHEMA.field_id(name)): value for name, value in bounds.items()}
+    stats = {str(SCHEMA.ids[name]): value for name, value in bounds.items()}
     return {
         "path": f"p/{number:06d}",
         "partition": partition_text((day, place)),

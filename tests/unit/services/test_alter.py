@@ -80,7 +80,7 @@ def test_a_column_of_an_old_name_has_none_of_its_values() -> None:
     table.alter().add("v", "int").commit()
     assert content(table) == [{"id": number, "p": "x", "v": None} for number in (1, 2, 3)]
     ids = {schema.id: schema for schema in table.handle.cache.refresh().table.schemas.values()}
-    assert len({schema.field_id("v") for schema in ids.values() if "v" in schema.names}) == 2
+    assert len({schema.ids["v"] for schema in ids.values() if "v" in schema.names}) == 2
 
 
 def test_rows_that_come_without_a_column_have_the_default_of_their_time() -> None:
@@ -459,7 +459,7 @@ def test_two_alterations_at_once_both_count() -> None:
         one.alter().add("B", "int").commit()
     schema = again(table).handle.cache.refresh().table.spec.schema
     assert schema.names == ["id", "p", "v", "a", "b"]
-    assert len({schema.field_id(name) for name in schema.names}) == 5
+    assert len({schema.ids[name] for name in schema.names}) == 5
 
 
 def test_rows_are_refused_that_name_a_column_of_before() -> None:

@@ -88,7 +88,7 @@ def begin_reserved(store: Store, clock: SimClock) -> Instant:
     handle = client(store, clock)
     base = handle.cache.refresh()
     changes, reads = work.status.changes, work.txn.read_set
-    judge = work.txn.checker.judge(changes, work.scope, base.table, reads)
+    judge = work.txn.checker.judge_of(changes, work.scope, base.table, reads)
     publish_reservation(handle, judge.place_of(work.txn.instant), since=base.version)
     return work.txn.instant
 

@@ -428,7 +428,7 @@ def reserve(handle: TableHandle, work: Work) -> None:
     """Reserve as the loop of a commit does."""
     from plait.txn.reservation import publish_reservation
 
-    judge = work.txn.checker.judge(
+    judge = work.txn.checker.judge_of(
         work.status.changes, work.scope, handle.cache.known().table, work.txn.read_set
     )
     assert judge.operation is Operation.UPSERT

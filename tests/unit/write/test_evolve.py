@@ -147,7 +147,7 @@ def test_of_two_writers_that_bring_columns_both_count(theirs: str, kind: str) ->
     ]
     schemas = again(table).handle.cache.refresh().table.schemas
     assert sorted(schemas) == [0, 1, 2]
-    ids = [schemas[2].field_id(each) for each in schemas[2].names]
+    ids = [schemas[2].ids[each] for each in schemas[2].names]
     assert len(set(ids)) == len(ids)
     assert not table.verify(data=True).problems
 

@@ -130,7 +130,7 @@ def _meaning(column: Generated, schema: Schema) -> tuple[object, ...]:
     """Return what decides the values of a column: its text may name other columns than before."""
     fields = [schema.arrow.field(name) for name in column.sources]
     sources = ((field.name, field.type, *ids_in([field])) for field in fields)
-    return schema.field_id(column.name), column.type, column.text, *sources
+    return schema.ids[column.name], column.type, column.text, *sources
 
 
 def _require_none(demand: Check | Generated, snapshot: Snapshot, store: Store) -> None:
