@@ -164,8 +164,9 @@ release-check: ## Build, install in bare environments, run the examples, compare
 	@$(PY) scripts/release_check.py
 
 #@ Work on it
-fmt: ## Format and mend what can be mended
+fmt: ## Format and mend what can be mended; wrap the pages
 	$(call ready,$(ALL))
+	@$(PY) scripts/wrap.py
 	@$(VENV)/bin/ruff check --fix src tests examples scripts benchmarks
 	@$(VENV)/bin/ruff format src tests examples scripts benchmarks
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.reference import DIRECTORY, pages
+from scripts.wrap import COLUMNS, MADE, our_pages, wrap
 
 ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
@@ -34,6 +35,36 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     """Such as the tests of an RFC: they move, and the page must follow."""
     named = {*FILE.findall(page.read_text(encoding="utf-8"))} - {TO_COME}
     assert [each for each in named if not (ROOT / each).exists()] == []
+
+
+@pytest.mark.parametrize("page", our_pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_is_wrapped(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert wrap(text) == text, "run make fmt"
+
+
+def test_wrapping_moves_words_of_long_paragraphs_alone() -> None:
+    word = "eleven_1234"
+    text = " ".join([word] * 20)
+    code = f"`{text}`"
+    short = "two\nlines\n"
+    kept = f"{short}\n| {text} |\n\n```sh\n{text}\n```\n\n# {text}\n\n{code}\n"
+    assert wrap(kept) == kept
+    assert wrap(f"{MADE}hand -->\n\n{text}\n") == f"{MADE}hand -->\n\n{text}\n"
+    lines = wrap(f"{short}\n- {text}\n  - {text} [{word}]({word}?x y)\n").splitlines()
+    assert lines[:3] == ["two", "lines", ""]
+    assert max(map(len, lines)) <= COLUMNS
+    assert [line[: len(line) - len(line.lstrip(" -"))] for line in lines[3:]] == [
+        *("- ", "  ", "  "),
+        *("  - ", "    ", "    "),
+    ]
+    assert wrap("\n".join(lines) + "\n") == "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("marker", ["-", "+", "1.", "#", ">", "|"])
+def test_wrapping_begins_no_list_in_a_paragraph(marker: str) -> None:
+    wrapped = wrap(f"{'x' * (COLUMNS - 2)} {marker} {'y' * 10}\n")
+    assert not [line for line in wrapped.splitlines() if line.startswith(marker)]
 
 
 @pytest.mark.parametrize("name", pages())

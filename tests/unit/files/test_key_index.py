@@ -236,7 +236,7 @@ def test_a_damaged_directory_is_a_damaged_footer(store: LocalStore) -> None:
 
 def test_the_example_of_the_specification_is_what_is_written() -> None:
     text = Path(__file__).parents[3].joinpath("docs/spec/format.md").read_text()
-    shown = text.split("has this key index:")[1].split("```")[1]
+    shown = re.split(r"has\s+this\s+key\s+index:", text)[1].split("```")[1]
     lines = re.findall(r"^(?:block|directory) +([0-9a-f ]+)$", shown, re.MULTILINE)
     block, directory = map(bytes.fromhex, lines)
     ids = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
