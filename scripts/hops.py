@@ -2,9 +2,9 @@
 
 ``python scripts/hops.py`` runs each operation on a table in memory; ``--files`` lists the files in
 the order in which they are entered. These are the files that a reader must know to follow the
-operation. ``docs/architecture.md`` names the most important ones, and a test compares the two. The
-upsert of a Spark DataFrame needs a session, and is measured with ``--spark``: there, what the
-driver does in its thread.
+operation. ``docs/architecture.md`` and the pages of ``docs/internals`` name the most important
+ones, and a test compares them. The upsert of a Spark DataFrame needs a session, and is measured
+with ``--spark``: there, what the driver does in its thread.
 
 ``CEILINGS`` bounds each trip, and a test holds it. A change that adds a capability may not raise
 the trip of those who do not use it: lower the number when a trip gets shorter, and never raise it.
