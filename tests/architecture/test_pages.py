@@ -15,6 +15,7 @@ LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "rfc").rglob("*.md")),
+    ROOT / "examples/README.md",
     ROOT / "tests/README.md",
 ]
 
