@@ -159,9 +159,9 @@ bench-kafka: ## A topic into a table: Plait's sink, Spark, and the limit; ten mi
 	@$(PY) -m tests.services.jars
 	@$(PY) -m benchmarks.kafka $(ARGS)
 
-release-check: ## Build, install in bare environments, run the examples, compare versions
+release-check: ## Build, install in bare environments, run the examples, compare versions (ARGS="--out dist")
 	$(call ready,$(ALL))
-	@$(PY) scripts/release_check.py
+	@$(PY) scripts/release_check.py $(ARGS)
 
 #@ Work on it
 fmt: ## Format and mend what can be mended; wrap the pages

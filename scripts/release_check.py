@@ -2,12 +2,16 @@
 
 Builds the wheel and the sdist, installs each in an environment that holds nothing else, and runs
 the first example of the README and the first tutorial there. ``make release-check`` is this.
+With ``--tag`` the version must be that of the tag and not called unreleased; ``--out`` keeps what
+was built and used, so that nothing else is published.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -37,13 +41,22 @@ assert not {{"pyspark", "py4j"}} & set(sys.modules), "a public name brings Spark
 
 def main() -> int:
     """Run every step; return 0 only if all of them hold."""
-    versions = declared_versions(
-        *((ROOT / name).read_text(encoding="utf-8") for name in (PROJECT, INIT, CHANGELOG))
-    )
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tag", default="", help="the tag of the release, such as v0.1.0")
+    parser.add_argument("--out", type=Path, help="a new directory for the packages")
+    asked = parser.parse_args()
+    texts = [(ROOT / name).read_text(encoding="utf-8") for name in (PROJECT, INIT, CHANGELOG)]
+    versions = declared_versions(*texts)
     problems = version_problems(versions)
+    if asked.tag:
+        problems += tag_problems(asked.tag, versions[PROJECT], texts[-1])
     if not problems:
         with tempfile.TemporaryDirectory(prefix="plait-release-") as place:
             problems = package_problems(Path(place), versions[PROJECT])
+            if not problems and asked.out:
+                asked.out.mkdir()
+                for package in packages(Path(place)):
+                    shutil.copy2(package, asked.out)
     for problem in problems:
         print(f"release-check: {problem}", file=sys.stderr)
     print(f"release-check: {'FAILED' if problems else f'{versions[PROJECT]} can be released'}")
@@ -67,6 +80,16 @@ def version_problems(versions: Mapping[str, str]) -> list[str]:
         return []
     told = ", ".join(f"{name} has {version or 'none'}" for name, version in versions.items())
     return [f"the versions differ: {told}; make them equal"]
+
+
+def tag_problems(tag: str, version: str, changelog: str) -> list[str]:
+    """Return why a tag cannot be released; a version goes into the changelog with its date."""
+    problems = []
+    if tag != f"v{version}":
+        problems.append(f"the tag is {tag}, but the version is {version}")
+    if re.search(rf"^## {re.escape(version)} \(unreleased\)", changelog, re.MULTILINE):
+        problems.append(f"{CHANGELOG} calls {version} unreleased; give it its date")
+    return problems
 
 
 def misplaced(names: Iterable[str]) -> list[str]:

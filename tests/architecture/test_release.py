@@ -11,6 +11,7 @@ from scripts.release_check import (
     ROOT,
     declared_versions,
     misplaced,
+    tag_problems,
     version_problems,
 )
 
@@ -41,6 +42,14 @@ def test_version_that_differs_or_is_missing_is_told_with_its_file(wrong: str, va
 
 def test_three_files_without_a_version_do_not_agree() -> None:
     assert version_problems({PROJECT: "", INIT: "", CHANGELOG: ""})
+
+
+def test_a_tag_of_another_version_or_of_none_that_is_dated_is_refused() -> None:
+    dated, undated = "# Changelog\n\n## 1.2.0 (2026-12-01)\n", "## 1.2.0 (unreleased)\n"
+    assert tag_problems("v1.2.0", "1.2.0", dated) == []
+    assert len(tag_problems("v1.2.0", "1.2.0", undated)) == 1
+    assert len(tag_problems("1.2.0", "1.2.0", dated)) == 1
+    assert len(tag_problems("v1.2.1", "1.2.0", undated)) == 2
 
 
 def test_wheel_with_tests_or_the_scheduler_is_found_out() -> None:
