@@ -64,7 +64,7 @@ CEILINGS: Mapping[str, Trip] = {
     "scan": Trip(26, 225, 10),
     "conflict": Trip(67, 1_725, 7),
     "stream epoch": Trip(78, 3_900, 10),
-    "rollback": Trip(30, 290, 10),
+    "rollback": Trip(30, 350, 10),
     "clean": Trip(33, 470, 10),
     "compaction": Trip(65, 1_340, 11),
     "dual write": Trip(72, 1_060, 14),

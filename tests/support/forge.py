@@ -58,9 +58,7 @@ def forge(store: Store, change: Callable[[Decision], Decision], *, like: int) ->
 def forge_column(store: Store, name: str) -> Schema:
     """Put a decision on top of the head that adds a column of whole numbers; give the schema."""
     old = StateCache(store, sim_ports()).refresh().table.spec.schema
-    field = pa.field(
-        name, pa.int64(), metadata={FIELD_ID: str(max(map(old.field_id, old.names)) + 1)}
-    )
+    field = pa.field(name, pa.int64(), metadata={FIELD_ID: str(max(old.ids.values()) + 1)})
     return forge_schema(store, lambda arrow: arrow.append(field))
 
 

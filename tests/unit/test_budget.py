@@ -53,13 +53,13 @@ def test_a_commit_that_meets_nobody_compares_nothing(
     """What a commit touches is gathered for conflicts alone, and may be 100,000 buckets."""
     table, _ = warm(tmp_path, versions=3, partitioned=True)
     asked: list[object] = []
-    real = ConflictChecker.judge
+    real = ConflictChecker.judge_of
 
     def counted(self: ConflictChecker, *rest: Any, **named: Any) -> Judge:
         asked.append(rest)
         return real(self, *rest, **named)
 
-    monkeypatch.setattr(ConflictChecker, "judge", counted)
+    monkeypatch.setattr(ConflictChecker, "judge_of", counted)
     table.append(ROWS)
     assert asked == []
     table.append(ROWS, read_from=table.version - 1)
