@@ -26,7 +26,6 @@ from plait.model.changes import (
     PATHS,
     Changes,
     default_no_rows,
-    no_rows,
 )
 from plait.model.decision import Decision, Token
 from plait.model.instant import Instant
@@ -76,7 +75,6 @@ _MASK = {"masked": "rows"} | {f.name: f.name for f in MASKED if f.name not in ("
 """Columns of LIVE that a mask sets, and where they stand in its events."""
 _FIRST = LIVE.field("first_version")
 _SCHEMA = operator.attrgetter("schema")
-_NOTHING: Mapping[str, pa.Table] = {name: no_rows(schema) for name, schema in TABLES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +108,9 @@ class Events:
         if not every:
             return cls()
         return cls(**{n: joined(list(map(operator.attrgetter(n), every))) for n in TABLES})
+
+
+_NOTHING: Mapping[str, pa.Table] = Events().tables()
 
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table:

@@ -325,13 +325,8 @@ def _decision(document: Mapping[str, object], path: str, load: Section) -> Decis
 
 def _stats(value: object) -> WriteStats:
     counts = _typed(value, dict)
-    numbers = list(counts.values())
-    if numbers and {int} == set(map(type, numbers)):  # a truth value is a number to isinstance
-        _typed(min(numbers), int)
-        _typed(max(numbers), int)
-    else:
-        for number in numbers:
-            _typed(number, int)
+    for number in counts.values():
+        _typed(number, int)
     return WriteStats(**counts)
 
 
