@@ -70,7 +70,7 @@ CEILINGS: Mapping[str, Trip] = {
     "dual write": Trip(72, 1_060, 14),
     "repush": Trip(119, 9_800, 16),
     "data source write": Trip(81, 2_200, 12),
-    DATAFRAME: Trip(66, 800, 22),
+    DATAFRAME: Trip(66, 740, 22),
 }
 """The most that each trip may be."""
 

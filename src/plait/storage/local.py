@@ -25,6 +25,7 @@ from plait.errors import (
 from plait.model.cached import cached_property
 from plait.model.consent import absolute_path
 from plait.model.store_address import StoreAddress
+from plait.model.texts import is_text
 from plait.ports import Backoff, Clock, Ids, SystemClock, SystemIds
 from plait.storage.arrow import LocalFiles
 from plait.storage.disk import TEMP_PREFIX, Disk, is_temporary, kernel_ms, unlink
@@ -287,7 +288,9 @@ def _walk(directory: int, prefix: str, sweep: _Sweep) -> Iterator[FileInfo]:
         if prefix.count("/") > DEPTH_MAX:
             raise OSError(None, f"directories are more than {DEPTH_MAX} levels deep")
         with os.scandir(directory) as scanned:
-            entries = sorted((each for each in scanned if _is_text(each.name)), key=_order)
+            # Arrow and JSON take text alone, and Plait gives no other names: a stranger's file with
+            # one is passed over, as one that is hidden from this process.
+            entries = sorted((each for each in scanned if is_text(each.name)), key=_order)
         for entry in entries:
             with suppress(FileNotFoundError):  # deleted since the directory was read
                 yield from _listed(directory, entry, prefix, sweep)
@@ -310,14 +313,6 @@ def _listed(
         sweep(directory, entry.name, modified_ms)
     else:
         yield FileInfo(path, facts.st_size, modified_ms, kind_of(facts.st_mode))
-
-
-def _is_text(name: str) -> bool:
-    """Tell whether a name is text: Arrow and JSON take no other, and Plait gives no other.
-
-    A stranger's file with another name is passed over, as one that is hidden from this process.
-    """
-    return name.isascii() or not any("\ud800" <= char <= "\udfff" for char in name)
 
 
 def _order(entry: os.DirEntry[str]) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 
 from plait.errors import MissingDependencyError, OptionError
 from plait.model.store_address import StoreAddress
+from plait.model.texts import is_text
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _USER = re.compile(r"^([^:@]*:[/\\]*)?.*@", re.DOTALL)
@@ -80,7 +81,7 @@ def plain_url(text: str) -> str:
     """
     if not text.strip() or "\0" in text:
         raise _refused(text, "is not a location of a table", "pass a path or a URL")
-    if any("\ud800" <= char <= "\udfff" for char in text):
+    if not (text.isascii() or is_text(text)):
         hint = "rename the directory: Arrow takes no other names"
         if sys.getfilesystemencoding() != "utf-8":
             hint = "start Python with PYTHONUTF8=1, or in a UTF-8 locale such as LC_ALL=C.UTF-8"
