@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from plait import Table
+from plait.model.words import TableType
 
 RESULTS = Path(__file__).with_name("results") / "compare_tables.json"
 SCHEMA = (
@@ -52,7 +53,11 @@ def rows(first: int, count: int) -> pa.Table:
 
 def fill(place: Path, count: int) -> None:
     """Make the three tables."""
-    layouts = {"one": (16, "cow"), "same": (64, "mor"), "three": (64, "mor")}
+    layouts: dict[str, tuple[int, TableType]] = {
+        "one": (16, "cow"),
+        "same": (64, "mor"),
+        "three": (64, "mor"),
+    }
     for name, (buckets, kind) in layouts.items():
         table = Table.create(
             str(place / name), SCHEMA, record_key="id", buckets=buckets, table_type=kind
@@ -75,7 +80,7 @@ def work(place: Path, what: str) -> dict[str, float]:
                 pass
         told = [0, 0, 0]
     else:
-        found = Table.open(str(place / "one")).compare(Table.open(str(place / what)))
+        found = Table.open(str(place / "one")).inspect.compare(Table.open(str(place / what)))
         told = [found.missing, found.extra, found.changed]
     seconds, used = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
     if told != ([1, 1, 1] if what == "three" else [0, 0, 0]):

@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from plait import Table
 from plait.locks.port import Held
+from plait.table import handle_of
 from plait.testing import CountingStore, open_wrapped
 from plait.txn.table_handle import TableHandle
 
@@ -180,8 +181,8 @@ def calls_under_the_lock(until: list[int]) -> dict[str, dict[str, int]]:
             number += 1
             quick.append(batch(0, number).slice(0, 1))
         table, store = open_wrapped(uri, CountingStore)
-        watched = Watched(table.handle, store)
-        object.__setattr__(table.handle, "lock", watched)
+        watched = Watched(handle_of(table), store)
+        object.__setattr__(handle_of(table), "lock", watched)
         with table.writer() as writer:
             writer.write(batch(1, number))
             quick.append(batch(2, number))  # takes the slot that the writer aims at

@@ -26,12 +26,14 @@ import numpy as np
 import pyarrow as pa
 
 from plait import Table
+from plait.model.words import TableType
 from plait.replicate import Replicas, SinkSchema, TableSink
 
 RESULTS = Path(__file__).with_name("results") / "dual_write.json"
 PAUSE_S = 0.05
 SINKS = 4
 BUCKETS = 8
+KINDS: tuple[TableType, ...] = ("cow", "mor")
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,9 @@ def latency(place: Path, batches: int) -> dict[str, object]:
     }
 
 
-def throughput(place: Path, count: int, kind: str, batch_size: int) -> tuple[float, float, float]:
+def throughput(
+    place: Path, count: int, kind: TableType, batch_size: int
+) -> tuple[float, float, float]:
     """Return the seconds for two tables one after the other, the second as a whole and in batches,
     and for a table and its sink.
     """
@@ -149,7 +153,7 @@ def main() -> None:
     try:
         result["latency"] = latency(place, options.batches)
         found: list[dict[str, object]] = []
-        for kind in ("cow", "mor"):
+        for kind in KINDS:
             for parts in (1, 4, 20):
                 size = max(1, options.rows // parts)
                 times = [throughput(place, options.rows, kind, size) for _ in range(options.rounds)]

@@ -57,7 +57,7 @@ def filled(place: str, count: int, *, altered: bool) -> Table:
                 data = data.append_column("extra", pa.array(np.full(data.num_rows, 7)))
             writer.write(data)
     if altered:
-        change = table.alter().rename("price", "fare").move("word", after="")
+        change = table.alter.columns().rename("price", "fare").move("word", after="")
         change.add("extra", "bigint", default=7).commit()
     return table
 

@@ -79,7 +79,7 @@ def race(lock: str, place: str, writers: int, commits: int, latency_s: float) ->
         process.start()
     for process in crew:
         process.join()
-    history = [entry for entry in table.history() if entry.operation == "upsert"]
+    history = [entry for entry in table.inspect.history() if entry.operation == "upsert"]
     assert len(history) == writers * commits, "every commit lands"
     attempts = [int(str(entry.client["attempts"])) for entry in history]
     redone = sum(int(str(entry.client.get("rebased", 0))) for entry in history)

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from plait import Table
+from plait.model.words import TableType
 
 RESULTS = Path(__file__).with_name("results") / "memory.json"
 ROWS = 8192
@@ -58,7 +59,7 @@ def peak_bytes() -> int:
     return int(line.split()[1]) * 1024
 
 
-def child(place: str, table_type: str, buffer: int, total: int) -> None:
+def child(place: str, table_type: TableType, buffer: int, total: int) -> None:
     """Write, and print what was used."""
     table = Table.create(
         place,
@@ -104,7 +105,8 @@ def main() -> None:
     """Run and print."""
     if "--child" in sys.argv:
         place, table_type, buffer, total = sys.argv[2:]
-        child(place, table_type, int(buffer), int(total))
+        kind: TableType = "mor" if table_type == "mor" else "cow"
+        child(place, kind, int(buffer), int(total))
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--buffer", type=int, default=32)

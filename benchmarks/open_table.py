@@ -35,6 +35,7 @@ from plait.model.instant import Instant
 from plait.ports import Ports
 from plait.state.checkpoint import write_checkpoint
 from plait.state.events import COMMITS, TABLES, Events, LiveEntry
+from plait.table import handle_of
 from plait.testing import CountingStore, open_wrapped
 from plait.timeline.paths import slot
 
@@ -107,7 +108,7 @@ def build_ours(
         "version": versions,
     }
     added = _table(TABLES["added"], count, fixed, varied)
-    known = table.handle.cache.known()
+    known = handle_of(table).cache.known()
     one = {"action": "commit", "operation": "append", "base": 0, "completed_ms": known.completed_ms}
     one |= {"schema_id": 0, "commit_id": None, "ended": None, "client": '{"host":"a","pid":7}'}
     one |= {"stats": json.dumps({"rows_in": 100_000, "files_added": 10})}
@@ -121,8 +122,8 @@ def build_ours(
     events = Events(added=added, commits=_table(COMMITS, commits, one, each))
     last = commits - 1
     state = replace(known, version=last, files=count, tail=(LiveEntry(last, None, events),))
-    table.handle.store.put(slot(last), b"")  # as if it was archived
-    write_checkpoint(table.handle.store, state, Ports())
+    handle_of(table).store.put(slot(last), b"")  # as if it was archived
+    write_checkpoint(handle_of(table).store, state, Ports())
 
 
 def _instant(version: int) -> str:
@@ -159,17 +160,21 @@ def plan_old(place: str) -> dict[str, object]:
 
 def plan_clean(place: str) -> dict[str, object]:
     """Open, and plan a clean: it looks at every file."""
-    return {"condemned": len(Table.open(f"{place}/plait").plan_clean(now=True).condemned)}
+    return {
+        "condemned": len(
+            Table.open(f"{place}/plait").maintenance.clean(now=True, dry_run=True).condemned
+        )
+    }
 
 
 def history(place: str) -> dict[str, object]:
     """Open, and list the newest decisions."""
-    return {"entries": len(Table.open(f"{place}/plait").history(limit=20))}
+    return {"entries": len(Table.open(f"{place}/plait").inspect.history(limit=20))}
 
 
 def checkpoint(place: str) -> dict[str, object]:
     """Open, change ten files and write the checkpoint."""
-    handle = Table.open(f"{place}/plait").handle
+    handle = handle_of(Table.open(f"{place}/plait"))
     state = handle.cache.refresh()
     last = state.version + 1
     name = f"{partition_path(('7',))}/all-{last:017d}-{last:016x}-0-{{n:04d}}.base.parquet"

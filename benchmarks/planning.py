@@ -30,6 +30,7 @@ from plait.model.instant import Operation
 from plait.model.request import WriteRequest
 from plait.spark.route import Route
 from plait.spark.transfer import PackedSnapshot
+from plait.table import handle_of
 from plait.txn.transaction import OptimisticTransaction
 from plait.write.combine import combine_tasks
 
@@ -48,7 +49,7 @@ def filled(uri: str, buckets: int) -> Table:
         buckets=each,
         properties={"checkpoint.interval": "1"},
     )
-    txn = OptimisticTransaction.begin(table.handle, WriteRequest(Operation.INSERT))
+    txn = OptimisticTransaction.begin(handle_of(table), WriteRequest(Operation.INSERT))
     places = [(str(day),) for day in range(PARTITIONS)]
     txn.announce(places)
     names = [
@@ -71,8 +72,8 @@ def filled(uri: str, buckets: int) -> Table:
 
 def measured(table: Table) -> dict[str, Callable[[], object]]:
     """Name what is timed."""
-    uri = table.handle.store.address.uri
-    snapshot = table.handle.cache.snapshot()
+    uri = handle_of(table).store.address.uri
+    snapshot = handle_of(table).cache.snapshot()
     spec = snapshot.spec
 
     def plan_write() -> None:
@@ -85,7 +86,7 @@ def measured(table: Table) -> dict[str, Callable[[], object]]:
         for start in range(0, snapshot.files.num_rows, 1_000)
     ]
     return {
-        "open and load": lambda: Table.open(uri).files().num_rows,
+        "open and load": lambda: Table.open(uri).inspect.files().num_rows,
         "plan a scan of all": lambda: table.scan().plan,
         "plan a scan of one day": lambda: table.scan(where="day = 7").plan,
         "plan a scan by bounds": lambda: table.scan(where="id < 5000").plan,
@@ -102,7 +103,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
     table = filled(f"memory://planning-{os.getpid()}", asked.buckets)
-    assert table.files().num_rows == asked.buckets
+    assert table.inspect.files().num_rows == asked.buckets
     seconds: dict[str, float] = {}
     for name, run in measured(table).items():
         times = []

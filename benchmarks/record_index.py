@@ -107,7 +107,7 @@ def commit(place: str, commits: int) -> dict[str, float]:
         )
         table.upsert(rows(np.arange(100_000), 0))
         if name == "with":
-            table.create_index()
+            table.index.create()
         tables.append(table)
     times: list[list[float]] = [[], []]
     for number in range(commits):

@@ -22,6 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.compare_tables import SCHEMA, rows
 from plait import Table
+from plait.model.words import TableType
+from plait.table import handle_of
 
 RESULTS = Path(__file__).with_name("results") / "replica_repair.json"
 _AT_ONCE = 500_000
@@ -30,7 +32,8 @@ _AT_ONCE = 500_000
 def fill(place: Path, count: int, buckets: int) -> tuple[Table, Table]:
     """Make the table and its replica."""
     made = []
-    for name, kind in (("table", "cow"), ("replica", "mor")):
+    kinds: dict[str, TableType] = {"table": "cow", "replica": "mor"}
+    for name, kind in kinds.items():
         table = Table.create(
             str(place / name), SCHEMA, record_key="id", buckets=buckets, table_type=kind
         )
@@ -44,7 +47,7 @@ def fill(place: Path, count: int, buckets: int) -> tuple[Table, Table]:
 
 def live(table: Table) -> list[tuple[int, str]]:
     """Return the bucket and the path of each live file."""
-    files = table.handle.cache.refresh().snapshot(table.handle.store).files
+    files = handle_of(table).cache.refresh().snapshot(handle_of(table).store).files
     return list(zip(files["bucket"].to_pylist(), files["path"].to_pylist(), strict=True))
 
 
@@ -52,7 +55,7 @@ def destroy(table: Table, buckets: Sequence[int]) -> None:
     """Delete every file of each second bucket, and overwrite those of the others."""
     for bucket, path in live(table):
         if bucket in buckets:
-            file = Path(table.handle.store.location(path))
+            file = Path(handle_of(table).store.location(path))
             if bucket % 2:
                 file.unlink()
             else:
@@ -74,7 +77,7 @@ def main() -> None:
         destroy(table, damaged)
 
         began = time.perf_counter()
-        report = table.repair_from_replica(str(place / "replica"))
+        report = table.check.repair_from_replica(str(place / "replica"))
         repair_s = time.perf_counter() - began
 
         began = time.perf_counter()
@@ -85,7 +88,7 @@ def main() -> None:
 
         after = set(live(table))
         touched = sorted({bucket for bucket, _ in before ^ after})
-        if touched != damaged or not table.compare(replica).equal:
+        if touched != damaged or not table.inspect.compare(replica).equal:
             sys.exit(f"wrong: the buckets {touched} changed")
         result = {
             "rows": asked.rows,

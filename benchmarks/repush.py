@@ -70,7 +70,9 @@ def work(place: Path, what: str, *, spark: bool) -> dict[str, object]:
             writer.write(scan.to_reader() if running is None else scan.to_spark(running))
     else:
         order = _ORDER if what == "sorted" else None
-        told = table.repush(buckets=64, table_type="cow", sort_by=order, spark=running).to_dict()
+        told = table.layout.repush(
+            buckets=64, table_type="cow", sort_by=order, spark=running
+        ).to_dict()
     seconds, used = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
     if running is not None:
         running.stop()
@@ -172,7 +174,7 @@ def check(place: Path, what: str) -> None:
         return  # writers went on; the tests look at that
     before = Table.open(str(place / "table"))
     after = Table.open(str(place / ("new" if what == "insert" else what)))
-    if not before.compare(after).equal:
+    if not before.inspect.compare(after).equal:
         sys.exit(f"{what}: other rows than before")
 
 

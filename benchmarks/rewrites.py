@@ -39,6 +39,7 @@ import pyarrow.parquet as pq
 from plait import Table
 from plait.storage.arrow import RootedHandler
 from plait.storage.port import Store
+from plait.table import handle_of
 from plait.testing import open_wrapped
 from plait.testing.wrapper import WrappedStore
 
@@ -97,7 +98,7 @@ def compaction(folder: str, count: int) -> dict[str, float]:
     upserts = [timed(partial(table.upsert, each)) for each in fresh]
     scan = plain(table, folder)
     parquet, before = best(scan), best(lambda: table.scan().to_arrow())
-    compact = timed(lambda: table.compact(full=True))
+    compact = timed(lambda: table.maintenance.compact(full=True))
     after = best(lambda: table.scan().to_arrow())
     return {
         "insert_s": insert,
@@ -128,7 +129,7 @@ def many_upserts(folder: str, count: int, upserts: int) -> dict[str, object]:
         times.append(timed(partial(table.upsert, fresh)))
         if number % 10 == 9 or number == upserts - 1:
             scans.append(best(lambda: table.scan().to_arrow()) / parquet)
-    buckets = table.handle.cache.snapshot().files["bucket"].to_pylist()
+    buckets = handle_of(table).cache.snapshot().files["bucket"].to_pylist()
     return {
         "upsert_median_s": statistics.median(times),
         "upsert_most_s": max(times),
@@ -150,7 +151,7 @@ def clustering(folder: str, count: int, *, keyed: bool) -> dict[str, float]:
             properties={"file.size.target": f"{size * 16}"},
         )
         table.append(rows(np.arange(count), 0))
-        found[f"{kind}_s"] = timed(partial(table.cluster, columns, kind=kind))
+        found[f"{kind}_s"] = timed(partial(table.maintenance.cluster, columns, kind=kind))
         width = int(VALUES * 0.01 ** (1 / len(columns)))
         starts = (VALUES // 10, VALUES * 4 // 10, VALUES * 7 // 10)
         shares = [share(table, dict.fromkeys(columns, (low, low + width))) for low in starts]
@@ -166,8 +167,8 @@ def look_ups(folder: str, count: int) -> dict[str, object]:
         table = Table.create(place, SCHEMA, record_key="id", buckets=1, table_type="mor")
         table.insert(rows(np.arange(count) * 2, 0))
         if name != "by key":
-            table.cluster("x", kind="sort")
-        found[f"{name}: bytes of the file"] = table.files()["bytes"].to_pylist()
+            table.maintenance.cluster(order_by="x", kind="sort")
+        found[f"{name}: bytes of the file"] = table.inspect.files()["bytes"].to_pylist()
         with mock.patch("plait.read.slices._GROUPS_A_KEY", count if "without" in name else 2):
             found[name] = counted_look_ups(place, count)
     return found
@@ -237,9 +238,9 @@ class _ReadFile(io.FileIO):
 
 def share(table: Table, box: dict[str, tuple[int, int]]) -> float:
     """Return the share of the table's bytes in row groups whose bounds meet a box."""
-    root = str(table.describe()["uri"])
+    root = str(table.inspect.describe()["uri"])
     met = total = 0
-    for path in table.files()["path"].to_pylist():
+    for path in table.inspect.files()["path"].to_pylist():
         footer = pq.read_metadata(Path(root) / path)
         for number in range(footer.num_row_groups):
             group = footer.row_group(number)

@@ -23,10 +23,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from plait import Table
+from plait.model.words import TableType
 from plait.spark import session
 
 RESULTS = Path(__file__).with_name("results") / "spark_bench.json"
 BUCKETS = 16
+KINDS: tuple[TableType, ...] = ("cow", "mor")
 SCHEMA = (
     "id bigint, part string, ts bigint, d1 double, d2 double, l1 bigint, l2 bigint, "
     "s1 string, s2 string"
@@ -74,7 +76,7 @@ def seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-def create(place: Path, name: str, table_type: str) -> Table:
+def create(place: Path, name: str, table_type: TableType) -> Table:
     """Make a fresh table."""
     shutil.rmtree(place / name, ignore_errors=True)
     return Table.create(
@@ -166,7 +168,7 @@ def main() -> None:
         everything(warm.scan().to_spark(spark))
         for _ in range(options.rounds):
             bench.plain(place, base)
-            for kind in ("cow", "mor"):
+            for kind in KINDS:
                 found = bench.table(create(place, kind, kind), kind, base, changes)
                 if found != options.rows + options.upsert // 5:
                     message = f"{kind}: {found} rows where others belong"

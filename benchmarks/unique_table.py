@@ -22,11 +22,12 @@ import numpy as np
 import pyarrow as pa
 
 from plait import Table
+from plait.model.words import TableType, Unique
 
 RESULTS = Path(__file__).with_name("results") / "unique_table.json"
 PARTITIONS = 30
 NAMES = pa.array([f"day {number:02}" for number in range(PARTITIONS)])
-UNIQUE = ("partition", "table")
+UNIQUE: tuple[Unique, ...] = ("partition", "table")
 
 
 def rows(ids: np.ndarray, value: int, *, moved: int = 0) -> pa.Table:
@@ -42,7 +43,7 @@ def timed(table: Table, data: pa.Table) -> float:
     return time.perf_counter() - began
 
 
-def measure(folder: Path, kind: str, count: int, rounds: int) -> dict[str, object]:
+def measure(folder: Path, kind: TableType, count: int, rounds: int) -> dict[str, object]:
     """Fill two tables, and upsert into them in turn."""
     tables, load = {}, {}
     for unique in UNIQUE:
@@ -62,7 +63,7 @@ def measure(folder: Path, kind: str, count: int, rounds: int) -> dict[str, objec
     for index in ("no index", "index"):
         if index == "index":
             for table in tables.values():
-                table.create_index()
+                table.index.create()
         for size in (count // 10, 1_000):
             times: dict[str, list[float]] = {unique: [] for unique in UNIQUE}
             for number in range(rounds):
@@ -87,7 +88,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
     results: dict[str, object] = {"rows": asked.rows}
-    for kind in ("mor", "cow"):
+    kinds: tuple[TableType, ...] = ("mor", "cow")
+    for kind in kinds:
         with tempfile.TemporaryDirectory(prefix="plait-bench-unique-") as place:
             results[kind] = measure(Path(place), kind, asked.rows, asked.rounds)
     text = json.dumps(results, indent=1)

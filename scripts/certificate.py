@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 from plait import Table  # noqa: E402 - the tests' operations are not installed
 from plait.errors import TableNotFoundError  # noqa: E402
+from plait.table import handle_of  # noqa: E402
 from plait.testing import StoreCall  # noqa: E402
 from plait.timeline.paths import LEASES, TIMELINE  # noqa: E402
 from plait.txn.recovery import roll_back_failed  # noqa: E402
@@ -184,7 +185,7 @@ def gone_on(uri: str, case: streams.StreamCase) -> None:
     streams.go_on(uri, case)
     table = Table.open(uri)
     problems = table.stream(streams.APPLICATION).audit().problems
-    if ids(table) != case.table.after or problems or not table.verify(data=True).clean:
+    if ids(table) != case.table.after or problems or not table.check.verify(data=True).clean:
         message = f"not each record once at {uri}: {problems}"
         raise AssertionError(message)
 
@@ -251,7 +252,7 @@ def has_table(uri: str) -> bool:
 def seen(uri: str, case: Case | None, end: str) -> tuple[str, set[str]]:
     """Say what a reader sees, and which files belong to that."""
     table = Table.open(uri)
-    if not table.verify(data=True).clean:
+    if not table.check.verify(data=True).clean:
         message = f"damage at {uri}"
         raise AssertionError(message)
     ends = {plain(path) for path in listed(end)}
@@ -278,7 +279,7 @@ def plain(path: str) -> str:
 
 def named_by(table: Table) -> list[str]:
     """Return the files of the newest version."""
-    return [str(path) for path in table.files()["path"].to_pylist()]
+    return [str(path) for path in table.inspect.files()["path"].to_pylist()]
 
 
 def finished(uri: str, case: Case) -> None:
@@ -286,7 +287,7 @@ def finished(uri: str, case: Case) -> None:
     table = Table.open(uri)
     case.run(table)
     over = case.done is None or case.done(Table.open(uri))
-    if not over or ids(table) != case.after or not table.verify(data=True).clean:
+    if not over or ids(table) != case.after or not table.check.verify(data=True).clean:
         message = f"the same call did not finish what was begun at {uri}"
         raise AssertionError(message)
 
@@ -295,10 +296,10 @@ def published_again(uri: str, case: Case) -> None:
     """Publish the next manifest once the pins of the dead are gone; look every key up."""
     table = Table.open(uri)
     same_rows(table, case)
-    store = table.handle.store
+    store = handle_of(table).store
     store.delete([info.path for info in store.list(LEASES)])
-    if table.index_status().name is not None:
-        table.build_index(anew=True)
+    if table.index.status().name is not None:
+        table.index.build(anew=True)
     same_rows(table, case)
 
 
@@ -325,10 +326,14 @@ def removers(
             begin += ((PIN_GONE, lambda: published_again(uri, case)),)
     steps: tuple[tuple[str, Callable[[], object]], ...] = (
         *begin,
-        ("recovery", lambda: roll_back_failed(table.handle, reason="dead", everything=True)),
-        ("clean", table.clean),
+        ("recovery", lambda: roll_back_failed(handle_of(table), reason="dead", everything=True)),
+        ("clean", table.maintenance.clean),
         ("next write", lambda: more(table)),
-        *((("clean", table.clean),) if case is not None and case.done is not None else ()),
+        *(
+            (("clean", table.maintenance.clean),)
+            if case is not None and case.done is not None
+            else ()
+        ),
     )
     waited = set[str]()
     for name, step in steps:

@@ -37,6 +37,7 @@ from plait.repush.begin import RepushRequest, begin
 from plait.spark.options import WRITING, SourceOptions
 from plait.spark.sink import begin_write
 from plait.stream.transport import Hub
+from plait.table import handle_of
 from plait.testing import open_wrapped
 from plait.testing.wrapper import WrappedStore
 
@@ -158,13 +159,13 @@ def make(name: str) -> Table:
 
 def another_client(table: Table) -> Table:
     """Open the same table as another client."""
-    return Table.open(str(table.describe()["uri"]))
+    return Table.open(str(table.inspect.describe()["uri"]))
 
 
 def append(table: Table) -> None:
     """Add two rows to a table without a key, in which nothing optional is switched on."""
     with uncounted():
-        uri = f"{table.describe()['uri']}-plain"
+        uri = f"{table.inspect.describe()['uri']}-plain"
         plain = Table.create(uri, "id bigint, value bigint", lock="none")
     plain.append(ROWS)
 
@@ -177,7 +178,7 @@ def upsert(table: Table) -> None:
 def data_source(table: Table) -> None:
     """Change two rows as ``df.write.format("plait")`` does: on the driver, and in its one task."""
     with uncounted():
-        options = {"path": str(table.describe()["uri"]), "operation": "upsert"}
+        options = {"path": str(table.inspect.describe()["uri"]), "operation": "upsert"}
     schema = StructType([StructField("id", LongType()), StructField("value", LongType())])
     writer = begin_write(SourceOptions.of(options, WRITING), schema, overwrite=False)
     with mock.patch.object(TaskContext, "get", OnlyTask):  # as in a worker of Spark
@@ -221,23 +222,25 @@ def rollback(table: Table) -> None:
     with uncounted():
         silent = table.writer("upsert")
         silent.__enter__().write(ROWS)
-        tomorrow, _ = open_wrapped(str(table.describe()["uri"]), StoreOfTomorrow)
-    require(len(tomorrow.rollback().ended) == 1, "no instant was rolled back")
+        tomorrow, _ = open_wrapped(str(table.inspect.describe()["uri"]), StoreOfTomorrow)
+    require(len(tomorrow.maintenance.rollback().ended) == 1, "no instant was rolled back")
 
 
 def clean(table: Table) -> None:
     """Delete the files that no version needs any more."""
     with uncounted():
-        table.set({"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 1})
+        table.alter.set(
+            {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 1}
+        )
         table.upsert(ROWS)
-    require(bool(table.clean().deleted), "no file was deleted")
+    require(bool(table.maintenance.clean().deleted), "no file was deleted")
 
 
 def compaction(table: Table) -> None:
     """Compact, and meet an upsert on the way."""
     with uncounted():
         merged = Table.create(
-            f"{table.describe()['uri']}-logs",
+            f"{table.inspect.describe()['uri']}-logs",
             "id bigint, value bigint",
             record_key=["id"],
             buckets=1,
@@ -259,16 +262,16 @@ def compaction(table: Table) -> None:
                     another_client(merged).upsert(ROWS)
 
     with uncounted():
-        ports = replace(other.handle.ports, observer=Overtaken())
-        compacted = Table(replace(other.handle, ports=ports))
-    report = compacted.compact(full=True)
+        ports = replace(handle_of(other).ports, observer=Overtaken())
+        compacted = Table(replace(handle_of(other), ports=ports))
+    report = compacted.maintenance.compact(full=True)
     require(report.commits[0].attempts > 1, "the compaction met nobody")
 
 
 def dual_write(table: Table) -> None:
     """Change two rows, in another table first."""
     with uncounted():
-        uri = f"{table.describe()['uri']}-replica"
+        uri = f"{table.inspect.describe()['uri']}-replica"
         Table.create(uri, "id bigint, value bigint", record_key=["id"], lock="none")
     with table.writer("upsert", replicas=Replicas([TableSink("replica", uri)])) as writer:
         writer.write(ROWS)
@@ -279,12 +282,15 @@ def repush(table: Table) -> None:
     with table.writer("upsert") as writer:
         writer.write(ROWS)
         other = another_client(table)
-        begin(other.handle, RepushRequest(buckets=2))
+        begin(handle_of(other), RepushRequest(buckets=2))
         with uncounted():
             another_client(table).upsert(OTHER_ROWS)
-        report = other.repush(buckets=2)
+        report = other.layout.repush(buckets=2)
     require(report.rows_followed == 1, "the repush followed nothing")
-    require(table.describe()["bucket_spec"] == other.describe()["bucket_spec"], "no swap")
+    require(
+        table.inspect.describe()["bucket_spec"] == other.inspect.describe()["bucket_spec"],
+        "no swap",
+    )
 
 
 def require(true: bool, message: str) -> None:  # noqa: FBT001 - as assert, but kept under -O

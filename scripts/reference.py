@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Literal, get_origin
 
 import click
 
@@ -26,6 +27,7 @@ from plait.cli.exits import MEANING as EXIT_MEANING
 from plait.cli.exits import exit_for
 from plait.cli.main import ENTRIES, ROOT
 from plait.definition.policy import POLICIES, Verdict
+from plait.model import words
 from plait.model.contract import OPTIONS, Option
 from plait.stream.message_schema import SCHEMA
 from plait.txn.matrix import KINDS, MATRIX, Kind, Meets
@@ -55,7 +57,6 @@ INTERNAL = frozenset(
         "Scan.snapshot",
         "Scan.store",
         "Stream.writer_of",
-        "Table.handle",
     }
 )
 """Members without an underscore that only Plait's own engines use; not public interface."""
@@ -262,9 +263,9 @@ def options_page() -> str:
     lines = [
         "# Options",
         "",
-        "Set options with `Table.create(properties={...})`, `table.set({...})` or `tablectl set`.",
-        "They belong to the table, and every writer follows them. An unknown key is refused, and",
-        "the error names the nearest valid key.",
+        "Set options with `Table.create(properties={...})`, `table.alter.set({...})` or",
+        "`tablectl set`. They belong to the table, and every writer follows them. An unknown key",
+        "is refused, and the error names the nearest valid key.",
         "",
         "| option | kind | default | at least | meaning |",
         "|---|---|---|---|---|",
@@ -290,19 +291,34 @@ def api_page() -> str:
     ]
     classes = {
         name: value
-        for name in ("Table", *plait.__all__)
+        for name in dict.fromkeys(("Table", *spaces(), *plait.__all__))
         if inspect.isclass(value := getattr(plait, name))
         and not issubclass(value, (Exception, plait.Retry))
     }
-    parts += [class_section(name, value) for name, value in classes.items()]
+    parts += [class_section(name, value, spaces().get(name)) for name, value in classes.items()]
     parts.append("## Errors\n")
     parts.append("What each means, and what to do: [errors](errors.md).\n")
     parts.append(f"```text\n{error_tree()}\n```\n")
     return NOTE + "\n".join(parts)
 
 
-def class_section(name: str, kind: type) -> str:
-    """Return a section for a class, with its public methods in the order of the source."""
+def spaces() -> dict[str, str]:
+    """Return the classes of the namespaces of a table, and what each is called there."""
+    found = {key: value for key, value in vars(plait.Table).items() if isinstance(value, property)}
+    kinds = {annotation_of(value): f"Table.{key}" for key, value in found.items()}
+    return {kind: title for kind, title in kinds.items() if kind in plait.__all__}
+
+
+def annotation_of(value: property) -> str:
+    """Return what a property gives, as its source says it."""
+    return "" if value.fget is None else str(inspect.signature(value.fget).return_annotation)
+
+
+def class_section(name: str, kind: type, space: str | None = None) -> str:
+    """Return a section for a class, with its public methods in the order of the source.
+
+    A namespace shows its methods as a table has them.
+    """
     parts = [f"## {name}\n", prose(kind)]
     if is_dataclass(kind):
         parts += [f"- `{each.name}`: {each.type}" for each in fields(kind)] + [""]
@@ -316,13 +332,33 @@ def class_section(name: str, kind: type) -> str:
     for method_name, raw in members.items():
         if method_name.startswith("_") or f"{name}.{method_name}" in INTERNAL:
             continue
+        title = f"{space or name}.{method_name}"
         value = raw.__func__ if isinstance(raw, classmethod) else raw
         if isinstance(value, property):
-            parts.append(f"### `{name}.{method_name}`\n\n{prose(value)}")
+            parts.append(f"### `{title}`\n\n{prose(value)}")
+            if (space_kind := annotation_of(value)) in spaces():
+                parts.append(f"See [{space_kind}](#{space_kind.lower()}).\n")
         elif inspect.isfunction(value):
-            parts.append(f"### `{name}.{method_name}`\n\n{signature(method_name, value)}")
+            parts.append(f"### `{title}`\n\n{signature(method_name, value)}")
             parts.append(prose(value))
     return "\n".join(parts)
+
+
+WORDS = {name: kind for name, kind in vars(words).items() if get_origin(kind) is Literal}
+
+
+def spelt_out(annotation: str) -> str:
+    """Put the words in place of the name that the code has for them, and what rows may be.
+
+    >>> spelt_out("OnConflict | None")
+    "Literal['raise', 'retry'] | None"
+    """
+    annotation = re.sub(r"\bData\b", "ArrowData | SparkDataFrame", annotation)
+    return re.sub(
+        rf"\b({'|'.join(WORDS)})\b",
+        lambda found: str(WORDS[found[0]]).removeprefix("typing."),
+        annotation,
+    )
 
 
 def signature(name: str, function: Callable[..., object]) -> str:
@@ -336,7 +372,7 @@ def signature(name: str, function: Callable[..., object]) -> str:
             lines.append("    *,")
             keyword_only = True
         default = "" if each.default is inspect.Parameter.empty else f" = {each.default!r}"
-        lines.append(f"    {each.name}: {each.annotation}{default},")
+        lines.append(f"    {each.name}: {spelt_out(str(each.annotation))}{default},")
     inside = "\n" + "\n".join(lines) + "\n" if lines else ""
     return f"```text\n{name}({inside}) -> {found.return_annotation}\n```\n"
 

@@ -54,9 +54,10 @@ def decode_only(asked: argparse.Namespace) -> float:
     from plait.kafka.client import Clients
     from plait.kafka.records.change_sets import ChangeReader
     from plait.kafka.settings import SinkSettings
+    from plait.table import handle_of
 
     clients = Clients(asked.bootstrap, {})
-    spec = Table.create("memory://limit", SCHEMA).handle.cache.known().table.spec
+    spec = handle_of(Table.create("memory://limit", SCHEMA)).cache.known().table.spec
     reader = ChangeReader(spec, SinkSettings(asked.bootstrap, (asked.topic,)))
     began, found = time.perf_counter(), 0
     consumer = clients.consumer()

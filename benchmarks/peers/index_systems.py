@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from plait import Table
+from plait.table import handle_of
 
 Row: TypeAlias = tuple[str, str, int, int, str]
 Place: TypeAlias = tuple[str, str]
@@ -302,7 +303,7 @@ class Plait(Indexed):
         )
         table.insert(self._read(config, source))
         if "none" not in config:
-            table.create_index()
+            table.index.create()
 
     def upsert(self, config: str, source: Path) -> None:
         self._tables[config].upsert(self._read(config, source))
@@ -350,7 +351,7 @@ class Plait(Indexed):
         return [rows.num_rows, pc.sum(rows["v"]).as_py()]
 
     def sizes(self) -> dict[str, object]:
-        status = self._tables[self.asked].index_status().to_dict()
+        status = self._tables[self.asked].index.status().to_dict()
         chosen = ("bytes", "entries", "runs", "lag", "usable")
         return {f"index {name}": status[name] for name in chosen}
 
@@ -375,7 +376,7 @@ class Plait(Indexed):
     def _files(table: Table, keys: Sequence[str]) -> int:
         from plait.queries.lookup import look_up
 
-        return look_up(table.handle, keys).files
+        return look_up(handle_of(table), keys).files
 
     @staticmethod
     def _ask(table: Table, keys: Sequence[str]) -> object:
@@ -385,7 +386,7 @@ class Plait(Indexed):
         from plait.files.hash import key_hashes
         from plait.txn.key_window import entries_of, load_known
 
-        handle = table.handle
+        handle = handle_of(table)
         known = load_known(handle, handle.cache.refresh())
         assert known is not None
         assert known.usable

@@ -121,7 +121,10 @@ class Work:
                 self._time(f"index of {of}, opened anew", system.ready_anew(keys))
             self._say(f"same rows of {of}", found=[len(rows), _digest(rows)])
             self._say(f"same places of {of}", found=[len(places), _digest(places)])
-            files = {"with": system.files(sets[0]), "without": system.files_without(sets[0])}
+            files = {
+                "with": system.files(sets[0]),
+                "without": system.files_without(sets[0]),
+            }
             self._say(f"files of {of}", found=files)
         system.close()
 

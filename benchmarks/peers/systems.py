@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,7 +99,7 @@ class Plain35(Plain):
 class Plait(System):
     """This library: the same partitions and file groups as the others."""
 
-    kind = "cow"
+    kind: Literal["cow", "mor"] = "cow"
     looks_after_itself = True
 
     def settings(self) -> dict[str, str]:
@@ -133,7 +133,7 @@ class Plait(System):
         self._open(table).upsert(rows)
 
     def compact(self, table: str) -> None:
-        self._open(table).compact(full=True, spark=self.session)
+        self._open(table).maintenance.compact(full=True, spark=self.session)
 
     def read(self, table: str) -> DataFrame:
         return self._open(table).scan().to_spark(self.session)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -30,7 +31,9 @@ from plait.ports import SystemClock
 @click.option("--type", "table_type", type=click.Choice(["cow", "mor"]), default="cow")
 @click.option("--force", is_flag=True, help="Remove a previous quickstart first, and only that.")
 @click.pass_obj
-def quickstart(app: Application, directory: Path, table_type: str, *, force: bool) -> None:
+def quickstart(
+    app: Application, directory: Path, table_type: Literal["cow", "mor"], *, force: bool
+) -> None:
     """Five PySpark processes, one table, one is killed.
 
     Three ingest the flights of an airport each, one corrects delays of all three, one writes a

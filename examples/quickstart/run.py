@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,7 +36,7 @@ _ROLLBACK_S = 3.0
 class Setting:
     """How a run is set up."""
 
-    table_type: str = "cow"
+    table_type: Literal["cow", "mor"] = "cow"
     worker: str = WORKER
     """The module that each process runs."""
     heartbeat_s: float = 1.0
@@ -163,7 +163,7 @@ class Run:
 
     def _require_together(self, table: Table) -> int:
         """Check the barrier: all have begun, nobody has published."""
-        timeline = table.timeline
+        timeline = table.inspect.timeline()
         pending = {str(entry.instant) for entry in timeline.pending}
         absent = [name for name, instant in self._instants.items() if instant not in pending]
         if absent or timeline.decided[-1].version != 0:
@@ -270,7 +270,7 @@ class Run:
     def _see_ended_before(self) -> None:
         """Look whether a writer whose turn it was to look for the dead was there first."""
         doomed = self._instants[roles.DOOMED.name]
-        for entry in Table.open(str(self._place.table)).history():
+        for entry in Table.open(str(self._place.table)).inspect.history():
             if doomed in map(str, entry.ended):
                 self._see_rolled_back(f"process {entry.client.get('pid')}, after its own commit,")
 
@@ -290,8 +290,8 @@ class Run:
         self._step("comparing every value with the source")
         comparison = compare(table.scan().to_arrow(), expect(source))
         self._step("verifying the invariants")
-        report = table.verify()
-        timeline = table.timeline
+        report = table.check.verify()
+        timeline = table.inspect.timeline()
         return Outcome(
             comparison=comparison,
             overlap=check_overlap(timeline, self._instants, roles.DOOMED.name),

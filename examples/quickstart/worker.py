@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from examples.quickstart.channel import Channel
 from examples.quickstart.processes import die_with_parent
@@ -18,6 +19,9 @@ from plait.spark import session
 from plait.storage import open_store
 from plait.table import Table
 from plait.txn.table_handle import open_handle
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _SPARK = {
     "spark.driver.memory": "700m",
@@ -52,14 +56,14 @@ class Reporter:
             self._channel.say("publishing")
 
 
-def spark_rows(role: Role, csv: str) -> object:
+def spark_rows(role: Role, csv: str) -> DataFrame:
     """Return the rows of a role as a DataFrame of a Spark of this process's own."""
     spark = session(master="local[1]", **_SPARK, **{"spark.app.name": f"quickstart-{role.name}"})
     source = spark.read.csv(csv, schema=SOURCE_DDL, header=True, nullValue="NA")
     return source.where(role.where).selectExpr(*role.columns())
 
 
-def run(role: Role, uri: str, rows: object, channel: Channel) -> None:
+def run(role: Role, uri: str, rows: DataFrame, channel: Channel) -> None:
     """Begin, wait for the others, write, publish."""
     table = Table(open_handle(open_store(uri), Ports(observer=Reporter(channel, role))))
     with table.writer("upsert", on_conflict="retry") as writer:
@@ -71,7 +75,7 @@ def run(role: Role, uri: str, rows: object, channel: Channel) -> None:
     channel.say("committed", version=result.version, attempts=result.attempts)
 
 
-def main(arguments: list[str], source: Callable[[Role, str], object] = spark_rows) -> int:
+def main(arguments: list[str], source: Callable[[Role, str], DataFrame] = spark_rows) -> int:
     """Run one role."""
     name, uri, csv, workspace = arguments
     channel, role = Channel(Path(workspace), name), role_of(name)

@@ -201,5 +201,5 @@ def _compare(table: Table, expected: pa.Table) -> list[str]:
 
 
 def _check(table: Table) -> list[str]:
-    problems = [str(each) for each in table.verify().problems]
+    problems = [str(each) for each in table.check.verify().problems]
     return problems + [str(each) for each in table.stream(TOPIC).audit().problems]

@@ -91,13 +91,16 @@ if TYPE_CHECKING:
     from plait.model.stream import Audit, EpochEntry, Position, StreamProblem
     from plait.queries.compare import Comparison
     from plait.queries.explain import ExplainedConflict, Explanation
+    from plait.queries.table_inspect import Inspect
     from plait.read.change_scan import ChangeScan
     from plait.read.scan import Pinned, Scan
     from plait.repush.run import RepushReport
-    from plait.services.definition.alter import Alteration
+    from plait.repush.table_repush import Layout
+    from plait.services.definition.alter import Alter, Alteration
+    from plait.services.definition.sinks import DefinedReplicas
     from plait.services.definition.upgrade import FeaturePlan, FeatureUse
     from plait.services.index.build import IndexReport
-    from plait.services.index.record_index import IndexStatus
+    from plait.services.index.record_index import IndexStatus, RecordIndex
     from plait.services.index.verify import IndexVerified
     from plait.services.maintenance.archive import ArchivePlan, ArchiveReport
     from plait.services.maintenance.clean import CleanPlan, CleanReport, CleanUndone
@@ -115,6 +118,9 @@ if TYPE_CHECKING:
     from plait.services.maintenance.replay import ReplayPlan, ReplayReport
     from plait.services.maintenance.restore import RestoredCommit, RestorePlan, RestoreReport
     from plait.services.maintenance.runner import OptimizeReport
+    from plait.services.table_check import Soundness
+    from plait.services.table_maintenance import Maintenance
+    from plait.services.table_versions import Versions
     from plait.services.verify.foreign import ForeignFile, ForeignRemoval
     from plait.services.verify.rebuild import RebuildPlan, RebuildReport
     from plait.services.verify.repair import Finding, RepairPlan, RepairReport
@@ -134,6 +140,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccessDeniedError",
+    "Alter",
     "Alteration",
     "ArchiveFile",
     "ArchivePlan",
@@ -165,6 +172,7 @@ __all__ = [
     "CoordinatorFencedError",
     "CorruptMetadataError",
     "DamagedBucket",
+    "DefinedReplicas",
     "Delete",
     "DeletedRowsError",
     "Digest",
@@ -193,16 +201,19 @@ __all__ = [
     "IndexStatus",
     "IndexVerified",
     "Insert",
+    "Inspect",
     "Instant",
     "InstantError",
     "InstantExpiredError",
     "InstantNotFoundError",
     "InvariantError",
+    "Layout",
     "LockError",
     "LockHolder",
     "LockState",
     "LockTimeoutError",
     "LockUnavailableError",
+    "Maintenance",
     "Matched",
     "Meeting",
     "MissingDependencyError",
@@ -224,6 +235,7 @@ __all__ = [
     "ReaderEntry",
     "RebuildPlan",
     "RebuildReport",
+    "RecordIndex",
     "RepairPlan",
     "RepairReport",
     "ReplayPlan",
@@ -251,6 +263,7 @@ __all__ = [
     "SchemaMismatchError",
     "SetBack",
     "SingleWriterError",
+    "Soundness",
     "Span",
     "StorageError",
     "Stream",
@@ -272,6 +285,7 @@ __all__ = [
     "UnsupportedFeatureError",
     "Update",
     "VerifyReport",
+    "Versions",
     "WriteStats",
     "Writer",
     "register_partition_function",
@@ -280,6 +294,14 @@ __all__ = [
 __version__ = "0.1.0"
 
 _LAZY = {
+    "Alter": "plait.services.definition.alter",
+    "Soundness": "plait.services.table_check",
+    "Inspect": "plait.queries.table_inspect",
+    "Layout": "plait.repush.table_repush",
+    "Maintenance": "plait.services.table_maintenance",
+    "RecordIndex": "plait.services.index.record_index",
+    "DefinedReplicas": "plait.services.definition.sinks",
+    "Versions": "plait.services.table_versions",
     "ArchiveFile": "plait.model.decision",
     "Alteration": "plait.services.definition.alter",
     "ArchivePlan": "plait.services.maintenance.archive",

@@ -470,7 +470,7 @@ class CommitRetriesExhaustedError(CommitError, code="retries_exhausted", retry=R
 class CommitOutcomeUnknownError(CommitError, code="outcome_unknown", retry=Retry.CHECK_FIRST):
     """The store did not say whether the commit landed. Facts: instant, version, commit_id.
 
-    Nothing was deleted. When the store answers again, ``Table.find_commit`` or
+    Nothing was deleted. When the store answers again, ``Table.inspect.find_commit`` or
     ``tablectl history`` shows the outcome.
     """
 
@@ -483,7 +483,7 @@ class RolledBackError(CommitError, code="rolled_back", retry=Retry.REPLAN):
 
 
 class UndoneError(CommitError, code="undone"):
-    """A restore undid this commit id or epoch; see ``Table.replay``. Facts: version, restore."""
+    """A restore undid this commit id or epoch; see ``Versions.replay``. Facts: version, restore."""
 
 
 class TransactionClosedError(CommitError, code="closed"):

@@ -11,17 +11,34 @@ from plait.definition.ttl import Ttl
 from plait.errors import TableExistsError
 from plait.locks import default_lock
 from plait.model.consent import Consent
-from plait.model.decision import CommitResult
-from plait.queries.opening import create_handle, open_expected, reopen
-from plait.queries.table_queries import Queries
+from plait.model.words import (
+    Concurrency,
+    Evolve,
+    FailedWrites,
+    Isolation,
+    MissingColumns,
+    OnConflict,
+    OnDuplicate,
+    Partitions,
+    TableType,
+    Unique,
+    WriteOperation,
+)
+from plait.queries.opening import create_handle, open_expected
+from plait.queries.table_inspect import Inspect
+from plait.queries.table_queries import Reads
 from plait.read.scan import Pinned, Scan
-from plait.repush.table_repush import Repushing
-from plait.services.definition.contract import change_contract
+from plait.repush.table_repush import Layout
+from plait.services.definition.alter import Alter
+from plait.services.definition.sinks import DefinedReplicas
+from plait.services.index.record_index import RecordIndex
 from plait.services.maintenance.upkeep import keep_in_shape
-from plait.services.table_services import Services
+from plait.services.table_check import Soundness
+from plait.services.table_maintenance import Maintenance
+from plait.services.table_versions import Versions
 from plait.storage import open_store
 from plait.stream.stream import Stream
-from plait.txn.table_handle import TableHandle
+from plait.txn.table_handle import OpenTable, TableHandle
 from plait.write.replication import Replication
 from plait.write.request import read_set_of, write_request
 from plait.write.sink_address import parse_replicas
@@ -33,11 +50,15 @@ if TYPE_CHECKING:
     from plait.expr import Where
 
 
-class Table(Writes, Queries, Repushing, Services):
+class Table(Writes, Reads):
     """A table at a URI. Every call reads the newest version first.
 
     Any number of processes may open the same table and write to it; there is no server between
     them. A handle never changes in place, and threads may share it.
+
+    Writes and reads of rows are methods of the table. Everything else is by subject: ``inspect``,
+    ``maintenance``, ``versions``, ``check``, ``alter``, ``layout``, ``index`` and ``replicas``.
+    A call with a plan takes ``dry_run=True``, which returns the plan, and takes that plan later.
 
     >>> import pyarrow as pa
     >>> t = Table.create("memory://doc-table", pa.schema([("id", pa.int64())]), record_key=["id"])
@@ -48,7 +69,7 @@ class Table(Writes, Queries, Repushing, Services):
     """
 
     def __init__(self, handle: TableHandle) -> None:
-        self._handle = _connected(handle)
+        super().__init__(OpenTable(_connected(handle)))
 
     # --- open and create -------------------------------------------------------------------
 
@@ -61,15 +82,15 @@ class Table(Writes, Queries, Repushing, Services):
         record_key: str | Sequence[str] = (),
         partition_by: str | Sequence[str] = (),
         ordering: str | None = None,
-        table_type: str = "cow",
+        table_type: TableType = "cow",
         buckets: int | None = None,
         bucket_by: str | Sequence[str] = (),
         lock: str | None = None,
         policy: str = "key",
-        isolation: str = "snapshot",
-        unique: str = "partition",
-        failed_writes: str = "lazy",
-        concurrency: str = "multi_writer",
+        isolation: Isolation = "snapshot",
+        unique: Unique = "partition",
+        failed_writes: FailedWrites = "lazy",
+        concurrency: Concurrency = "multi_writer",
         if_not_exists: bool = False,
         properties: Mapping[str, object] | None = None,
         ttl: Ttl | str | None = None,
@@ -108,8 +129,8 @@ class Table(Writes, Queries, Repushing, Services):
             concurrency: ``multi_writer``; or ``single_writer``, which refuses a second live writer.
             if_not_exists: open the table if it exists, instead of raising.
             properties: table options, see the options page.
-            ttl: when rows may disappear, see ``set_ttl``; by default never.
-            replicas: stores that get each row before the table does, see ``add_replica``.
+            ttl: when rows may disappear, see ``Table.alter.set_ttl``; by default never.
+            replicas: stores that get each row before the table does, see ``Table.replicas``.
             checks: conditions that no row may break, as SQL text by name; see
                 ``Alteration.add_check``.
             generated: columns whose value comes from others of their row, and the expression of
@@ -186,17 +207,17 @@ class Table(Writes, Queries, Repushing, Services):
 
     def writer(
         self,
-        operation: str = "append",
+        operation: WriteOperation = "append",
         *,
         commit_id: str | None = None,
-        on_conflict: str = "raise",
-        on_duplicate: str = "raise",
-        missing_columns: str = "raise",
+        on_conflict: OnConflict = "raise",
+        on_duplicate: OnDuplicate = "raise",
+        missing_columns: MissingColumns = "raise",
         where: Where = None,
-        partitions: str | None = None,
+        partitions: Partitions | None = None,
         read_from: Scan | Pinned | int | None = None,
         replicas: Replication | None = None,
-        evolve: str = "none",
+        evolve: Evolve = "none",
     ) -> Writer:
         """Open a writer for one operation: append, insert, upsert, overwrite or delete.
 
@@ -241,7 +262,7 @@ class Table(Writes, Queries, Repushing, Services):
         return Writer(self._handle, request, replicas=replicas)
 
     def transaction(
-        self, *, commit_id: str | None = None, on_conflict: str = "raise"
+        self, *, commit_id: str | None = None, on_conflict: OnConflict = "raise"
     ) -> Transaction:
         """Open a transaction: several operations in one commit; see ``Transaction``.
 
@@ -255,29 +276,52 @@ class Table(Writes, Queries, Repushing, Services):
         """Return the stream of one application into this table."""
         return Stream(self._handle, application)
 
-    # --- contract ----------------------------------------------------------------------------
-
-    def change_contract(self, *, wait_s: float = 0, **parts: str) -> CommitResult:
-        """Change the contract while no other writer is live.
-
-        Args:
-            wait_s: how long to wait for live writers to end; 0 raises at once.
-            parts: one or more of ``concurrency``, ``lock``, ``failed_writes``.
-
-        Raises:
-            ContractError: other writers are live. Nothing was written.
-        """
-        result = change_contract(self._handle, parts, wait_s=wait_s)
-        given = (parts[name] for name in ("lock",) if name in parts)
-        self._handle = _connected(reopen(self._handle, *given))
-        return result
-
-    # --- inside ----------------------------------------------------------------------------
+    # --- everything else, by subject ---------------------------------------------------------
 
     @property
-    def handle(self) -> TableHandle:
-        """The handle that engines and services use; not part of the public interface."""
-        return self._handle
+    def inspect(self) -> Inspect:
+        """What the table is, what happened to it, and who works on it."""
+        return Inspect(self._opened)
+
+    @property
+    def maintenance(self) -> Maintenance:
+        """The upkeep of its files: compact, cluster, clean, expire and more."""
+        return Maintenance(self._opened)
+
+    @property
+    def versions(self) -> Versions:
+        """Savepoints, and the way back to an older version."""
+        return Versions(self._opened)
+
+    @property
+    def check(self) -> Soundness:
+        """Whether the table is sound, and what repairs it."""
+        return Soundness(self._opened)
+
+    @property
+    def alter(self) -> Alter:
+        """Its definition: columns, options, contract and features."""
+        return Alter(self._opened)
+
+    @property
+    def layout(self) -> Layout:
+        """The table laid out anew: a repush."""
+        return Layout(self._opened)
+
+    @property
+    def index(self) -> RecordIndex:
+        """Its record index."""
+        return RecordIndex(self._opened)
+
+    @property
+    def replicas(self) -> DefinedReplicas:
+        """The stores that get each row before the table does."""
+        return DefinedReplicas(self._opened)
+
+
+def handle_of(table: Table) -> TableHandle:
+    """Return the handle that engines, the command line and sinks work on; not public."""
+    return table._handle  # noqa: SLF001 - the one door for the rooms inside
 
 
 def _connected(handle: TableHandle) -> TableHandle:

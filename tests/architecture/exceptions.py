@@ -21,7 +21,7 @@ MANY_PARAMETERS: dict[str, str] = {
     "src/plait/cli/commands/tables.py:create": "one for each option of the command",
     "src/plait/table.py:Table.writer": "one argument for each thing a write can be told",
     "src/plait/spark/stream.py:foreach_batch": "what a stream is told, by name, in one call",
-    "src/plait/repush/table_repush.py:Repushing.repush": "each part of a layout by name",
+    "src/plait/repush/table_repush.py:Layout.repush": "each part of a layout by name",
     "src/plait/write/table_writes.py:Writes.merge": "each list of clauses by name, as every write",
     "src/plait/write/table_writes.py:Writes.overwrite": "what a write is told by name, in one call",
     "src/plait/txn/transaction.py:OptimisticTransaction.commit": "how to stage again, by name",

@@ -50,7 +50,7 @@ def reachable(root: type) -> dict[type, str]:
     reached, waiting = {root: ""}, [root]
     while waiting:
         for each, by in named_by(waiting.pop()):
-            if each not in reached:
+            if each not in reached and each not in root.__mro__:  # a base of Table stands for it
                 reached[each] = by
                 waiting.append(each)
     return reached
@@ -105,9 +105,13 @@ class Foreign:
 
 
 def classes(annotation: object) -> Iterator[type]:
-    """Yield the classes of Plait in an annotation; a predicate is SQL text to its caller."""
+    """Yield the classes of Plait in an annotation.
+
+    A predicate is SQL text to its caller, and rows are a frame that he has: nobody imports those.
+    """
     module = annotation.__module__ if inspect.isclass(annotation) else ""
-    if inspect.isclass(annotation) and module.startswith("plait.") and "plait.expr." not in module:
+    foreign = module.startswith(("plait.expr.", "plait.model.data"))
+    if inspect.isclass(annotation) and module.startswith("plait.") and not foreign:
         yield annotation
     for each in get_args(annotation):
         for part in each if isinstance(each, list) else [each]:

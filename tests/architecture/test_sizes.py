@@ -80,12 +80,12 @@ def measure() -> Measures:
                 visit(child, f"{name}.")
             elif isinstance(child, ast.ClassDef):
                 name = f"{place}{child.name}"
-                public = [
-                    each
+                public = {
+                    each.name  # once, however many overloads it has
                     for each in child.body
                     if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))
                     and not each.name.startswith("_")
-                ]
+                }
                 found.methods[name] = len(public)
                 visit(child, f"{name}.")
             else:

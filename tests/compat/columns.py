@@ -34,7 +34,7 @@ def named() -> Golden:
     rows |= {k: {"id": k, "at": start + k % 2 * _DAY, "n": 1, "s": {"a": k}} for k in range(5)}
     table.upsert(golden.arrow(rows.values()))
     told()
-    table.alter().rename("id", "key").rename("at", "moment").rename("n", "rank").commit()
+    table.alter.columns().rename("id", "key").rename("at", "moment").rename("n", "rank").commit()
     names = {"id": "key", "at": "moment", "n": "rank", "s": "s"}
     rows = {k: {names[name]: value for name, value in row.items()} for k, row in rows.items()}
     told()
@@ -49,17 +49,19 @@ def named() -> Golden:
         row |= {"s": {**whole, "b": None} if isinstance(whole, dict) else None, "note": None}
     rows[1] = {**fresh, "note": "it"}
     told()
-    table.alter().add_check("noted", "note IS NULL OR length(note) > 1").require("s").commit()
+    table.alter.columns().add_check("noted", "note IS NULL OR length(note) > 1").require(
+        "s"
+    ).commit()
     told()
-    table.repush(buckets=3)
+    table.layout.repush(buckets=3)
     told()
-    table.alter().rename("key", "id").drop_check("positive").commit()
+    table.alter.columns().rename("key", "id").drop_check("positive").commit()
     rows = {k: {"id" if n == "key" else n: v for n, v in row.items()} for k, row in rows.items()}
     told()
     table.delete(where="id = 2")
     rows.pop(2)
     told()
-    table.restore(version=1)
+    table.versions.restore(version=1)
     first = {k: {"id": k, "at": start + k % 2 * _DAY, "n": 1, "s": {"a": k}} for k in range(5)}
     golden.shows(first.values())
     return golden
@@ -102,7 +104,7 @@ def generated() -> Golden:
     for row in rows.values():
         row |= {"name": "a", "shard": shards["a"], "total": int(str(row["price"])) * 2}
     told()
-    table.alter().generate("total", "price * 2").rename("price", "each price").commit()
+    table.alter.columns().generate("total", "price * 2").rename("price", "each price").commit()
     for key, row in rows.items():
         kept = {("each price" if name == "price" else name): value for name, value in row.items()}
         rows[key] = kept
@@ -110,7 +112,7 @@ def generated() -> Golden:
     table.update({"each price": "7"}, where="day = DATE '2026-02-01' AND id < 3")
     rows[2] |= {"each price": 7, "total": 14}
     told()
-    table.alter().generate("shard", None).drop("total").commit()
+    table.alter.columns().generate("shard", None).drop("total").commit()
     for row in rows.values():
         row.pop("total")
     told()

@@ -38,25 +38,25 @@ def combined() -> Golden:
 
     table = golden.table
     _put(golden, rows, [row(number, 0) for number in range(12)])
-    table.set_ttl("day 30d")
+    table.alter.set_ttl("day 30d")
     golden.shows(rows.values())
-    table.savepoint("first")
+    table.versions.savepoint("first")
     golden.shows(rows.values())
     _put(golden, rows, [row(number, 1) for number in range(0, 12, 5)])
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     golden.shows(rows.values())
-    table.restore(savepoint="first")
+    table.versions.restore(savepoint="first")
     rows = {number: row(number, 0) for number in range(12)}
     golden.shows(rows.values())
-    table.repush(buckets=1)
+    table.layout.repush(buckets=1)
     golden.shows(rows.values())
-    table.alter().add("note", "string", default="none").commit()
+    table.alter.columns().add("note", "string", default="none").commit()
     for each in rows.values():
         each["note"] = "none"
     golden.shows(rows.values())
     for number in range(6):
         _put(golden, rows, [row(number, 2, note=None)])
-    table.archive()
+    table.maintenance.archive()
     golden.shows(rows.values())
     _put(golden, rows, [row(1, 3, note="last")])
     return golden
@@ -74,14 +74,14 @@ def upgraded() -> Golden:
     rows: dict[int, Row] = {}
     table = golden.table
     _put(golden, rows, [{"id": n, "v": "before"} for n in range(4)])
-    table.downgrade(BASE)
+    table.alter.downgrade(to=BASE)
     golden.shows(rows.values())
-    table.upgrade(features=["restores-1", "rows-written-1", "archive-1"])
+    table.alter.upgrade(features=["restores-1", "rows-written-1", "archive-1"])
     golden.shows(rows.values())
     _put(golden, rows, [{"id": 1, "v": "listed"}])
-    table.savepoint("used")
+    table.versions.savepoint("used")
     golden.shows(rows.values())
-    table.set({"rows.written": "on"})
+    table.alter.set({"rows.written": "on"})
     golden.shows(rows.values())
     _put(golden, rows, [{"id": 2, "v": "used"}])
     return golden
@@ -99,18 +99,18 @@ def downgraded() -> Golden:
     rows: dict[int, Row] = {}
     table = golden.table
     _put(golden, rows, [{"id": n, "v": "before"} for n in range(4)])
-    table.savepoint("short")
+    table.versions.savepoint("short")
     golden.shows(rows.values())
-    table.drop_savepoint("short")
+    table.versions.drop_savepoint("short")
     golden.shows(rows.values())
-    table.set({"rows.written": "off"})
+    table.alter.set({"rows.written": "off"})
     golden.shows(rows.values())
-    table.downgrade(BASE)
+    table.alter.downgrade(to=BASE)
     golden.shows(rows.values())
     _put(golden, rows, [{"id": 1, "v": "after"}])
-    table.upgrade(features=["restores-1"])
+    table.alter.upgrade(features=["restores-1"])
     golden.shows(rows.values())
-    table.downgrade(BASE)
+    table.alter.downgrade(to=BASE)
     golden.shows(rows.values())
     _put(golden, rows, [{"id": 9, "v": "last"}])
     return golden

@@ -50,13 +50,13 @@ def indexed() -> Golden:
 
     put("mon", range(30), "first")
     put("tue", range(100, 120), "first")
-    keep(table.create_index())
-    keep(table.drop_index())
-    keep(table.create_index())
+    keep(table.index.create())
+    keep(table.index.drop())
+    keep(table.index.create())
     put("mon", range(5), "second")
     put("wed", range(50, 55), "second")
-    keep(table.build_index())
-    keep(table.compact(full=True))
+    keep(table.index.build())
+    keep(table.maintenance.compact(full=True))
     put("tue", range(100, 103), "in no run")
     table.delete(where="day = 'mon' AND id > 27")
     for number in (28, 29):

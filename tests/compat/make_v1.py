@@ -97,7 +97,7 @@ def types() -> Golden:
 
     table.overwrite(golden.arrow([row(8, s="alone")]))
     golden.shows([row(8, s="alone")])
-    table.set({"write.bucket.size": "32MiB"})
+    table.alter.set({"write.bucket.size": "32MiB"})
     golden.shows([row(8, s="alone")])
     return golden
 
@@ -212,7 +212,7 @@ def merged() -> Golden:  # noqa: PLR0915 - a history is told in order
     rows |= by([row("a4", 0, 50, "merged"), row("new", 1, 50, "merged")], "a", "b")
     golden.shows(rows.values())  # version 8: the second
 
-    table.set({"clean.retain.versions": "5"})
+    table.alter.set({"clean.retain.versions": "5"})
     golden.shows(rows.values())
     table.upsert(golden.arrow([row("last", 2, 60, "after the checkpoint")]), read_from=9)
     rows["last", 2] = row("last", 2, 60, "after the checkpoint")
@@ -414,17 +414,17 @@ def cleaned() -> Golden:
 
     dead = golden.client().writer("upsert").__enter__()
     dead.write(golden.arrow([{"id": 5, "v": "never seen"}]))
-    table.rollback(dead.instant)
+    table.maintenance.rollback(dead.instant)
     golden.shows(rows.values())
     golden.left = (dead,)
 
     put(table, 0, "third")
     golden.clock.advance(60)
-    table.clean()
+    table.maintenance.clean()
     golden.shows(rows.values())
     put(table, 1, "fourth")
     golden.clock.advance(60)
-    table.clean()
+    table.maintenance.clean()
     golden.shows(rows.values())
     put(table, 2, "fifth")
 
@@ -433,12 +433,12 @@ def cleaned() -> Golden:
         step()
         golden.shows(rows.values())
 
-    let_go(lambda: table.set({"clean.grace": "1h"}))
+    let_go(lambda: table.alter.set({"clean.grace": "1h"}))
     for text in ("sixth", "seventh"):
         put(table, 2, text)
-        let_go(table.clean)
+        let_go(table.maintenance.clean)
     put(table, 0, "eighth")
-    let_go(table.undo_clean)
+    let_go(table.maintenance.undo_clean)
     put(table, 1, "ninth")
     return golden
 

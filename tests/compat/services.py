@@ -34,13 +34,13 @@ def ordered() -> Golden:
     table.insert(golden.arrow(rows))
     golden.shows(rows)
     with mock.patch("plait.arrow.output.ORDERED_GROUP_ROWS", 2):  # so that there are key indexes
-        table.cluster()
+        table.maintenance.cluster()
     golden.shows(rows)
     table.upsert(golden.arrow([{"id": 4, "day": "z", "v": -1}]))
     rows[4] = {"id": 4, "day": "z", "v": -1}
     golden.shows(rows)
     with mock.patch("plait.arrow.output.ORDERED_GROUP_ROWS", 2):
-        table.compact(full=True)
+        table.maintenance.compact(full=True)
     golden.shows(rows)
     return golden
 
@@ -81,20 +81,20 @@ def restored() -> Golden:
 
     put("first", 1, 2, 3)
     put("second", 2, 4, commit_id="again")
-    table.savepoint("kept")
-    table.savepoint("dropped", version=1)
+    table.versions.savepoint("kept")
+    table.versions.savepoint("dropped", version=1)
     epoch("streamed", "10")
-    table.drop_savepoint("dropped")
-    back(1, lambda: table.restore(version=1))
+    table.versions.drop_savepoint("dropped")
+    back(1, lambda: table.versions.restore(version=1))
     put("third", 3)
-    back(2, lambda: table.restore(savepoint="kept"))
+    back(2, lambda: table.versions.restore(savepoint="kept"))
     put("fourth", 1, 5)
-    back(2, table.undo)
-    table.replay()
+    back(2, table.versions.undo)
+    table.versions.replay()
     epoch("streamed again", "10")
-    back(1, lambda: table.restore(version=1, replay=True))
+    back(1, lambda: table.versions.restore(version=1, replay=True))
     put("second", 2, 4, commit_id="again")
-    back(max(golden.rows), table.clean)
+    back(max(golden.rows), table.maintenance.clean)
     put("fifth", 6)
     return golden
 
@@ -123,21 +123,21 @@ def expired() -> Golden:
 
     table.upsert(golden.arrow(rows))
     kept(*range(7))
-    table.expire()
+    table.maintenance.expire()
     kept(1, 2, 6)
-    table.restore(version=1)
+    table.versions.restore(version=1)
     kept(*range(7))
-    table.set_ttl("at 8d partition")
+    table.alter.set_ttl("at 8d partition")
     kept(*range(7))
-    table.expire()
+    table.maintenance.expire()
     kept(0, 1, 2, 5, 6)
-    table.set_ttl("at 1d")
+    table.alter.set_ttl("at 1d")
     kept(0, 1, 2, 5, 6)
-    table.expire()
+    table.maintenance.expire()
     kept(1, 2, 6)
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     kept(1, 2, 6)
-    table.set_ttl(None)
+    table.alter.set_ttl(None)
     kept(1, 2, 6)
     return golden
 
@@ -164,21 +164,21 @@ def written() -> Golden:
     put(1, 2)
     put(3)
     put(2, 4)
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     golden.shows(rows.values())
     table.update({"by": str(table.version + 1)}, where="id = 3")
     rows[3] = {"id": 3, "by": table.version}
     golden.shows(rows.values())
-    table.cluster("by")
+    table.maintenance.cluster(order_by="by")
     golden.shows(rows.values())
-    table.restore(version=2)
+    table.versions.restore(version=2)
     rows = {int(str(row["id"])): row for row in golden.rows[2]}
     golden.shows(rows.values())
     table.delete(where="id = 1")
     del rows[1]
     golden.shows(rows.values())
     golden.clock.advance(92.5)  # version 1 is over, version 2 is not
-    table.expire()
+    table.maintenance.expire()
     del rows[2]
     golden.shows(rows.values())
     put(5)
@@ -215,13 +215,13 @@ def replicated() -> Golden:
     del rows[1]
     rows[4] = {"id": 4, "v": "block"}
     golden.shows(rows.values())
-    table.add_replica("us=memory://golden-sink")
+    table.replicas.add("us=memory://golden-sink")
     golden.shows(rows.values())
     put("both", 2)
-    table.remove_replica("us")
+    table.replicas.remove("us")
     golden.shows(rows.values())
     put("one", 5)
-    table.remove_replica("eu")
+    table.replicas.remove("eu")
     golden.shows(rows.values())
     put("none", 6)
     return golden
@@ -247,13 +247,13 @@ def archived() -> Golden:
     put("first", *range(10))
     for number in range(7):
         put(f"change {number}", number)
-    table.archive()
+    table.maintenance.archive()
     golden.shows(rows.values())
     for number in range(4):
         put(f"later {number}", number)
-    store, last = golden.store, paths.slot(table.plan_archive().last)
+    store, last = golden.store, paths.slot(table.maintenance.archive(dry_run=True).last)
     body = store.find(last) or b""
-    table.archive()
+    table.maintenance.archive()
     store.put(last, body)  # as if the archive had been killed before its last slot
     golden.shows(rows.values())
     put("last", 1_000)
@@ -292,7 +292,7 @@ def fields() -> Golden:
     for number, partition_by in enumerate(
         (("year(day)", "truncate(2, user)"), ("month(at)", "truncate(4, id)"), ("hour(at)",), ())
     ):
-        table.repush(partition_by=partition_by)
+        table.layout.repush(partition_by=partition_by)
         golden.shows(rows.values())
         put(10 + number, number, 20 + number)
     return golden
@@ -320,7 +320,7 @@ def hashed() -> Golden:
     put("first", *range(20))
     put("second", *range(0, 20, 3))
     for by in (("n",), ()):
-        table.repush(bucket_by=by)
+        table.layout.repush(bucket_by=by)
         golden.shows(rows.values())
         put(f"by {by}", 3, 30)
         del rows["a", 0 if by else 1]
@@ -354,14 +354,18 @@ def altered() -> Golden:
 
     day, price = dt.date(2026, 1, 31), Decimal("1.5")
     put(*range(4), f=0.5, d=day, n=7, price=price, s={"a": 1, "b": "x"})
-    wider = table.alter().widen("f", "double").widen("d", "timestamp_ntz").widen("n", "bigint")
+    wider = (
+        table.alter.columns().widen("f", "double").widen("d", "timestamp_ntz").widen("n", "bigint")
+    )
     wider = wider.widen("price", "decimal(9,3)")
     midnight = dt.datetime(2026, 1, 31)  # noqa: DTZ001 - of no zone
     change(wider, lambda row: {**row, "d": midnight, "price": Decimal("1.500")})
     put(1, 9, f=1e300, d=midnight, n=2**40, price=Decimal("123456.789"), s=None)
-    renamed = table.alter().rename("n", "count").drop("f").move("price", after="")
+    renamed = table.alter.columns().rename("n", "count").drop("f").move("price", after="")
     change(renamed.add("s.c", "date"), _renamed)
-    fresh = table.alter().add("f", "string", default="none", after="id").default("f", "late")
+    fresh = (
+        table.alter.columns().add("f", "string", default="none", after="id").default("f", "late")
+    )
     change(fresh.comment("f", "a word"), lambda row: {**row, "f": "none"})
     table.append(golden.arrow([{"id": 20}]).select(["id"]))
     rows[20] = {**dict.fromkeys(table.schema.names), "id": 20, "f": "late"}
@@ -369,7 +373,7 @@ def altered() -> Golden:
     table.delete(where="f = 'none' AND id < 2")
     rows.pop(0), rows.pop(1)
     golden.shows(rows.values())
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     golden.shows(rows.values())
     return golden
 
@@ -400,37 +404,37 @@ def repushed() -> Golden:
 
     def remove(*ids: int) -> None:
         keys = [{"id": n, "day": rows.pop(n)["day"]} for n in ids]
-        wanted = ("id", *table.handle.cache.refresh().table.spec.layout.partition_by)
+        wanted = ("id", *table._handle.cache.refresh().table.spec.layout.partition_by)
         table.delete(keys=golden.arrow({**each, "v": None} for each in keys).select(wanted))
         golden.shows(rows.values())
 
     put("first", *range(12))
     before = dict(rows)
     begin(
-        table.handle,
+        table._handle,
         RepushRequest(buckets=3, partition_by=("day",), table_type="mor", rows_per_task=4),
     )
     put("meanwhile", 1, 20)
     remove(2)
-    table.repush(buckets=3, partition_by="day", table_type="mor", rows_per_task=4)
+    table.layout.repush(buckets=3, partition_by="day", table_type="mor", rows_per_task=4)
     golden.shows(rows.values())
     put("partitioned", 3, 21)
     remove(4)
     swapped = dict(rows)
-    table.restore(version=1)
+    table.versions.restore(version=1)
     rows = before
     golden.shows(rows.values())
     put("restored", 5)
-    table.restore(version=table.version - 2)
+    table.versions.restore(version=table.version - 2)
     rows = swapped
     golden.shows(rows.values())
-    begin(table.handle, RepushRequest(buckets=1))
-    table.cancel_repush()
+    begin(table._handle, RepushRequest(buckets=1))
+    table.layout.cancel()
     put("cancelled", 6)
-    table.repush(partition_by=(), buckets=1)
+    table.layout.repush(partition_by=(), buckets=1)
     golden.shows(rows.values())
     begin(
-        table.handle,
+        table._handle,
         RepushRequest(buckets=4, table_type="cow", properties={"file.size.target": "64MiB"}),
     )
     put("open", 7)

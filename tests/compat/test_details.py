@@ -222,7 +222,7 @@ def test_key_indexes_of_several_blocks_lead_to_every_row(tmp_path: Path) -> None
     rows = [{"id": n, "v": n * 7919 % 10_007} for n in range(9_000)]
     golden.table.insert(golden.arrow(rows))
     with mock.patch("plait.arrow.output.ORDERED_GROUP_ROWS", 1_000):
-        golden.table.cluster("v")
+        golden.table.maintenance.cluster(order_by="v")
     golden.save(tmp_path)
     assert indexed("indexed", tmp_path) == 1
 

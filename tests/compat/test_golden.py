@@ -152,9 +152,11 @@ def test_a_downgrade_of_every_table_is_planned_and_names_what_uses_each_feature(
 ) -> None:
     """RFC 0029: to any set of features that the table may use now."""
     table = Table.open(copies(name))
-    before = table.plan_downgrade(()).before
+    before = table.alter.downgrade(to=(), dry_run=True).before
     for left_out in (before, *((feature,) for feature in before)):
-        plan = table.plan_downgrade([each for each in before if each not in left_out])
+        plan = table.alter.downgrade(
+            to=[each for each in before if each not in left_out], dry_run=True
+        )
         assert {each.feature for each in plan.uses} <= set(left_out)
         assert all(each.what and each.remedy for each in plan.uses)
 
@@ -178,7 +180,7 @@ def test_plait_writes_on_and_the_second_reader_reads_it(name: str, copies) -> No
     reader = Reader(place)
     assert shown_by(reader.rows()) == shown_by(after.to_pylist())
     assert shown_by(reader.rows(max(versions_of(name)))) == shown_by(before.to_pylist())
-    assert table.verify().clean
+    assert table.check.verify().clean
 
 
 @pytest.mark.parametrize("build", make_v1.TABLES, ids=lambda build: build.__name__)

@@ -71,12 +71,12 @@ def test_plait_looks_up_by_the_golden_index_and_goes_on_with_it(tmp_path: Path) 
     place = tmp_path / "indexed"
     shutil.copytree(PLACE, place)
     table = Table.open(str(place))
-    found = look_up(table.handle, list(range(130)))
+    found = look_up(table._handle, list(range(130)))
     assert found.through == "index"
     key = [("id", "ascending"), ("day", "ascending")]
     assert found.rows.sort_by(key).equals(table.scan().to_arrow().sort_by(key))
-    assert table.verify_index().ok
+    assert table.index.verify().ok
     table.upsert(found.rows.slice(0, 7))
-    assert table.build_index() is not None
+    assert table.index.build() is not None
     assert missing(Reader(str(place))) == []
-    assert table.verify_index().ok
+    assert table.index.verify().ok

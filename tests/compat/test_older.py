@@ -107,10 +107,10 @@ def made(place: str) -> Table:
     """Make a table that used features of later releases, and gave them up."""
     table = Table.create(place, "id bigint, v string", record_key="id", buckets=1)
     table.upsert(rows(1, 2))
-    table.set({"rows.written": "on"})
+    table.alter.set({"rows.written": "on"})
     table.upsert(rows(2, 3))
-    table.set({"rows.written": "off"})
-    table.downgrade(list(FEATURES))
+    table.alter.set({"rows.written": "off"})
+    table.alter.downgrade(to=list(FEATURES))
     table.upsert(rows(3, 4))
     return table
 
@@ -180,7 +180,7 @@ def test_an_older_plait_reads_and_writes_a_table_that_was_downgraded(
     shown = {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
     assert shown == {**{n: f"v{n}" for n in (1, 2, 3, 4, 6)}, 5: "older"}
     assert {row["id"]: row["v"] for row in Reader(place).rows()} == shown
-    assert table.verify().clean
+    assert table.check.verify().clean
 
 
 def test_an_older_plait_refuses_a_table_from_the_first_use_of_a_newer_feature_on(
@@ -188,7 +188,7 @@ def test_an_older_plait_refuses_a_table_from_the_first_use_of_a_newer_feature_on
 ) -> None:
     place = str(tmp_path / "table")
     table = made(place)
-    table.upgrade(features=["rows-written-1"])
+    table.alter.upgrade(features=["rows-written-1"])
     found = json.loads(run(older, "read", place))["tables"][place]
     assert found == {"refused": ["writer-features-1"]}
 
@@ -207,10 +207,10 @@ def test_a_live_writer_of_an_older_plait_holds_up_an_upgrade_and_a_downgrade(
         assert writer.stdout.readline() == "begun\n"
         version = table.version
         with pytest.raises(FeatureError) as refused:
-            table.upgrade()
+            table.alter.upgrade()
         assert len(refused.value.live) == 1
-        assert table.plan_upgrade().older[0].pid == writer.pid
+        assert table.alter.upgrade(dry_run=True).older[0].pid == writer.pid
         assert table.version == version
         writer.stdin.close()
         assert writer.wait() == 0
-    assert table.upgrade() is not None
+    assert table.alter.upgrade() is not None

@@ -53,7 +53,7 @@ def _upsert(table: Table, rows: pa.Table, definition: dict[str, Any]) -> None:
 
 
 def _places(table: Table) -> tuple[str, ...]:
-    return table.handle.cache.refresh().table.spec.layout.partition_by
+    return table._handle.cache.refresh().table.spec.layout.partition_by
 
 
 def _delete(table: Table, rows: pa.Table, definition: dict[str, Any]) -> None:
@@ -77,17 +77,17 @@ def _transaction(table: Table, rows: pa.Table, definition: dict[str, Any]) -> No
 
 def _restore(table: Table, rows: pa.Table, _definition: dict[str, Any]) -> None:
     with suppress(InstantExpiredError):
-        table.restore(version=rows.num_rows % (table.version + 1))
+        table.versions.restore(version=rows.num_rows % (table.version + 1))
 
 
 def _undo(table: Table, _rows: pa.Table, _definition: dict[str, Any]) -> None:
     with suppress(InstantExpiredError, InstantNotFoundError):
-        table.undo()
+        table.versions.undo()
 
 
 def _rebuild(table: Table, _rows: pa.Table, _definition: dict[str, Any]) -> None:
-    table.set({"metadata.statistics": "on"})
-    table.rebuild_metadata()
+    table.alter.set({"metadata.statistics": "on"})
+    table.maintenance.rebuild_metadata()
 
 
 def _repush(table: Table, rows: pa.Table, definition: dict[str, Any]) -> None:
@@ -95,11 +95,11 @@ def _repush(table: Table, rows: pa.Table, definition: dict[str, Any]) -> None:
     places = () if _places(table) else ("p", "s")[: 1 + count % 2]
     buckets = 1 + count % 4 if definition["record_key"] else None
     try:
-        table.repush(
+        table.layout.repush(
             buckets=buckets, partition_by=places, table_type=("cow", "mor")[count // 2 % 2]
         )
     except RepushRefusedError:
-        table.cancel_repush()
+        table.layout.cancel()
 
 
 ACTS: dict[str, Callable[[Table, pa.Table, dict[str, Any]], object]] = {
@@ -112,13 +112,13 @@ ACTS: dict[str, Callable[[Table, pa.Table, dict[str, Any]], object]] = {
     "transaction": _transaction,
     "restore": _restore,
     "undo": _undo,
-    "savepoint": lambda table, _rows, _definition: table.savepoint(f"s{table.version}"),
-    "no bounds": lambda table, _rows, _definition: table.set({"metadata.statistics": "off"}),
+    "savepoint": lambda table, _rows, _definition: table.versions.savepoint(f"s{table.version}"),
+    "no bounds": lambda table, _rows, _definition: table.alter.set({"metadata.statistics": "off"}),
     "rebuild": _rebuild,
     "repush": _repush,
     "repush again": _repush,
-    "clean": lambda table, _rows, _definition: table.clean(),
-    "archive": lambda table, _rows, _definition: table.archive(),
+    "clean": lambda table, _rows, _definition: table.maintenance.clean(),
+    "archive": lambda table, _rows, _definition: table.maintenance.archive(),
 }
 
 
@@ -150,7 +150,7 @@ def test_second_reader_reads_every_table_alike(
         golden.clock.advance(1)
         scan = golden.table.scan()
         expected[golden.table.version] = listed(scan.to_arrow().to_pylist())
-    saved = {each.version for each in golden.table.savepoints}
+    saved = {each.version for each in golden.table.versions.savepoints}
     place: Path = tmp_path_factory.mktemp("random")
     golden.save(place)
     for reader in (Reader(str(place / "random")), Reader(str(place / "random"), checkpoints=False)):

@@ -182,7 +182,7 @@ def whole(**changes: object) -> dict[str, object]:
         archived=(ArchiveFile(paths.archive(0, 0, NOBODY), 0, 0, 1, "0" * 64),),
         replicas=SinkLedger(("eu",), (TaskLedger("0", 1, Digest(1, 1), ("a", None)),)),
         live=Sums(1, 1, 1),
-        table=laid_out(table.handle.cache.known().table).to_dict(),
+        table=laid_out(table._handle.cache.known().table).to_dict(),
     )
     changes = {"changes": replace(decision.changes, **sections), **changes}
     return json.loads(codec.encode(replace(decision, **changes)))
@@ -262,12 +262,12 @@ def test_records_of_work_under_way_have_the_keys_of_their_schemas() -> None:
     uri = "memory://schema-of-records"
     options = {"checkpoint.interval": "1", "archive.keep": "1", "rows.written": "on"}
     table = Table.create(uri, "id bigint", record_key="id", properties=options)
-    table.savepoint("empty")
+    table.versions.savepoint("empty")
     for number in range(3):
         table.upsert(pa.table({"id": [number]}))
-    table.archive()
+    table.maintenance.archive()
     table.upsert(pa.table({"id": [1]}))
-    table.create_index()
+    table.index.create()
     store, found = open_store(uri), {}
     with table.writer("upsert", replicas=Replicas([fresh("eu")])) as writer:
         writer.write(pa.table({"id": [2]}))

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from plait import CommitResult, Table
 from plait.errors import TableError
+from plait.model.words import OnConflict
 from plait.read.scan import Scan
 from plait.testing.faults import SimulatedCrashError
 from plait.txn.table_handle import TableHandle
@@ -190,7 +191,7 @@ def _write(table: Table, turn: Write, told: Told) -> None:
 def _epoch(table: Table, do: Do, number: int, retry: bool) -> CommitResult:
     stream = table.stream(STREAM)
     token = stream.token(number, str(number) if number else "", str(number + 1))
-    on_conflict = "retry" if retry else "raise"
+    on_conflict: OnConflict = "retry" if retry else "raise"
     with stream.writer_of(token, do.kind, on_conflict=on_conflict, on_duplicate="raise") as writer:
         writer.write(table_of(do.rows))
     return writer.result
@@ -204,7 +205,8 @@ def _by_writer(table: Table, do: Do, asked: dict[str, Any], *, aborts: bool) -> 
         asked["where"] = _text(do.where)
     elif do.kind == "overwrite_partitions":
         asked["partitions"] = "dynamic"
-    with table.writer(kind.get(do.kind, do.kind), **asked) as writer:
+    operation: Any = kind.get(do.kind, do.kind)
+    with table.writer(operation, **asked) as writer:
         size = -(-len(do.rows) // do.batches)
         for at in range(0, len(do.rows), max(1, size)):
             writer.write(table_of(do.rows[at : at + size]))
@@ -248,7 +250,7 @@ def apply(target: Any, do: Do, asked: dict[str, Any]) -> Any:
 
 
 def _block(table: Table, turn: Block, told: Told) -> None:
-    on_conflict = "retry" if turn.retry else "raise"
+    on_conflict: OnConflict = "retry" if turn.retry else "raise"
     with ExitStack() as stack:
         tx = stack.enter_context(
             table.transaction(commit_id=turn.commit_id, on_conflict=on_conflict)

@@ -282,9 +282,9 @@ class _Recorder(Oracle):
             except InstantExpiredError:
                 continue
         found.written = self._written(table)
-        if not all(each.remedy for each in table.plan_downgrade(()).uses):
+        if not all(each.remedy for each in table.alter.downgrade(to=(), dry_run=True).uses):
             found.damage.append("a feature is used, and nothing is told that gets rid of it")
-        if table.handle.cache.known().table.index is not None:
+        if table._handle.cache.known().table.index is not None:
             found.indexed = look(table)
         feed = self._feed(table)
         rows = zip(*(feed[name] for name in COLUMNS), strict=True)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from plait import InstantExpiredError, InstantNotFoundError, OptionError, Table
+from plait.model.words import TableType
 from plait.queries.lookup import look_up
 from tests.differential.program import COLUMNS, Serve
 
@@ -54,12 +55,12 @@ def serve(table: Table, turn: Serve) -> Served | None:
 
 def _restore(table: Table, turn: Serve) -> Undid:
     if turn.kind == "undo":
-        plan = table.plan_undo()
+        plan = table.versions.undo(dry_run=True)
     elif turn.kind == "saved":
-        plan = table.plan_restore(savepoint=SAVED)
+        plan = table.versions.restore(savepoint=SAVED, dry_run=True)
     else:
-        plan = table.plan_restore(version=max(0, table.version - turn.back))
-    report = table.restore(plan, replay=turn.replay)
+        plan = table.versions.restore(version=max(0, table.version - turn.back), dry_run=True)
+    report = table.versions.restore(plan, replay=turn.replay)
     undone, returned = (
         tuple(sorted(each.version for each in commits))
         for commits in (report.plan.undone, report.plan.returned)
@@ -68,7 +69,7 @@ def _restore(table: Table, turn: Serve) -> Undid:
 
 
 def _replay(table: Table) -> Allowed:
-    report = table.replay()
+    report = table.versions.replay()
     tokens = {each.application: each.token for each in report.plan.applications}
     token = tokens.get(STREAM)
     back = (-1 if token is None else token.epoch) if STREAM in tokens else None
@@ -76,43 +77,43 @@ def _replay(table: Table) -> Allowed:
 
 
 def _roll_back(table: Table) -> None:
-    for entry in table.timeline.pending:
-        table.rollback(entry.instant)
+    for entry in table.inspect.timeline().pending:
+        table.maintenance.rollback(entry.instant)
 
 
 def _rebuild(table: Table) -> None:
-    table.set({"metadata.statistics": "on"})
-    table.rebuild_metadata()
+    table.alter.set({"metadata.statistics": "on"})
+    table.maintenance.rebuild_metadata()
 
 
 def _repush(table: Table) -> None:
     """Lay the table out in another way; one bucket stays one, since a promise hangs on it."""
-    spec = table.handle.cache.refresh().table.spec
-    other = {"cow": "mor", "mor": "cow"}[spec.layout.table_type]
+    spec = table._handle.cache.refresh().table.spec
+    other: TableType = "cow" if spec.layout.table_type == "mor" else "mor"
     count = spec.layout.buckets.count
     buckets = None if not spec.keyed else 1 if count == 1 else 5 - count
-    table.repush(buckets=buckets, table_type=other, rows_per_task=2)
+    table.layout.repush(buckets=buckets, table_type=other, rows_per_task=2)
 
 
 def _alter(table: Table) -> None:
     """Put the last column first: no row looks otherwise by the names of its columns."""
-    table.alter().move(table.schema.names[-1], after="").commit()
+    table.alter.columns().move(table.schema.names[-1], after="").commit()
 
 
 def _undo_repush(table: Table) -> None:
     with suppress(InstantNotFoundError):  # none came to its end
-        table.undo_repush()
+        table.layout.undo()
 
 
 def _index(table: Table) -> None:
     """Give the table an index, or make it anew."""
-    if table.create_index() is None:
-        table.build_index(anew=True)
+    if table.index.create() is None:
+        table.index.build(anew=True)
 
 
 def _unindex(table: Table) -> None:
     with suppress(OptionError):  # there is none
-        table.drop_index()
+        table.index.drop()
 
 
 def look(table: Table) -> bool:
@@ -121,7 +122,7 @@ def look(table: Table) -> bool:
     Raises:
         AssertionError: a look-up gives other rows than a scan of its version.
     """
-    found = look_up(table.handle, list(IDS), COLUMNS)
+    found = look_up(table._handle, list(IDS), COLUMNS)
     with suppress(InstantExpiredError):
         there = table.scan(columns=COLUMNS, version=found.version).to_arrow()
         rows = [sorted(map(repr, each.to_pylist())) for each in (found.rows, there)]
@@ -133,20 +134,20 @@ def look(table: Table) -> bool:
 
 SERVICES: dict[str, Callable[[Table], object]] = {
     "alter": _alter,
-    "archive": Table.archive,
-    "clean": Table.clean,
-    "cluster": lambda table: table.cluster(["v", "n"], kind="hilbert"),
-    "compact": lambda table: table.compact(full=True),
-    "expire": Table.expire,
+    "archive": lambda table: table.maintenance.archive(),
+    "clean": lambda table: table.maintenance.clean(),
+    "cluster": lambda table: table.maintenance.cluster(order_by=["v", "n"], kind="hilbert"),
+    "compact": lambda table: table.maintenance.compact(full=True),
+    "expire": lambda table: table.maintenance.expire(),
     "index": _index,
     "look": look,
-    "order": Table.cluster,
+    "order": lambda table: table.maintenance.cluster(),
     "rebuild": _rebuild,
     "repush": _repush,
     "rollback": _roll_back,
-    "save": lambda table: table.savepoint(SAVED),
+    "save": lambda table: table.versions.savepoint(SAVED),
     "undo_repush": _undo_repush,
     "unindex": _unindex,
-    "set": lambda table: table.set({"lock.wait": "58s"}),
+    "set": lambda table: table.alter.set({"lock.wait": "58s"}),
 }
 """Services by name; ``order`` puts rows in the order that the table records."""

@@ -45,13 +45,13 @@ def of_block(table: Table) -> object:
 
 
 def built(table: Table, *, anew: bool) -> object:
-    table.build_index(anew=anew)
+    table.index.build(anew=anew)
     return shown(table.get(list(ROWS)))
 
 
 def repaired(table: Table) -> object:
     """Look for damage, of which there is none."""
-    return table.repair_from_replica(table.handle.store.address.uri, dry_run=True).buckets
+    return table.check.repair_from_replica(table._handle.store.address.uri, dry_run=True).buckets
 
 
 NEWEST: dict[str, tuple[Read, object]] = {
@@ -59,23 +59,32 @@ NEWEST: dict[str, tuple[Read, object]] = {
     "scan where": (lambda table: table.scan(where="id = 3").to_arrow()["v"].to_pylist(), [30]),
     "get": (lambda table: shown(table.get(list(ROWS))), ROWS),
     "get of a value": (lambda table: table.get([3])["v"].to_pylist(), [30]),
-    "files": (lambda table: table.files()["rows"].to_pylist() != [], True),
-    "describe": (lambda table: table.describe()["rows"], len(ROWS)),
-    "history": (lambda table: table.history()[-1].operation, "create"),
-    "compare": (lambda table: table.compare(table.scan()).equal, True),
+    "files": (lambda table: table.inspect.files()["rows"].to_pylist() != [], True),
+    "describe": (lambda table: table.inspect.describe()["rows"], len(ROWS)),
+    "history": (lambda table: table.inspect.history()[-1].operation, "create"),
+    "compare": (lambda table: table.inspect.compare(table.scan()).equal, True),
     "scan of a block": (of_block, ROWS),
-    "verify": (lambda table: table.verify().problems, ()),
-    "verify of the index": (lambda table: table.verify_index().missing, 0),
-    "state of the index": (lambda table: table.index_status().usable, True),
+    "verify": (lambda table: table.check.verify().problems, ()),
+    "verify of the index": (lambda table: table.index.verify().missing, 0),
+    "state of the index": (lambda table: table.index.status().usable, True),
     "index": (lambda table: built(table, anew=False), ROWS),
     "index anew": (lambda table: built(table, anew=True), ROWS),
-    "bounds made again": (lambda table: table.rebuild_metadata().unread, ()),
-    "plan of an expiry": (lambda table: table.plan_expire("written 1d").tasks, ()),
-    "plan of columns": (lambda table: len(table.alter().add_check("c", "v >= 0").plan()), 3),
-    "check": (lambda table: table.alter().add_check("c", "v >= 0").commit().version > 0, True),
+    "bounds made again": (lambda table: table.maintenance.rebuild_metadata().unread, ()),
+    "plan of an expiry": (
+        lambda table: table.maintenance.expire(ttl="written 1d", dry_run=True).tasks,
+        (),
+    ),
+    "plan of columns": (
+        lambda table: len(table.alter.columns().add_check("c", "v >= 0").commit(dry_run=True)),
+        3,
+    ),
+    "check": (
+        lambda table: table.alter.columns().add_check("c", "v >= 0").commit().version > 0,
+        True,
+    ),
     "repair from itself": (repaired, ()),
-    "plan of a clean": (lambda table: table.plan_clean().horizon >= 0, True),
-    "foreign": (lambda table: table.foreign(), ()),
+    "plan of a clean": (lambda table: table.maintenance.clean(dry_run=True).horizon >= 0, True),
+    "foreign": (lambda table: table.check.foreign(), ()),
 }
 NAMED: Final[dict[str, Read]] = {
     "version": lambda table: shown(table.scan(version=4).to_arrow()),

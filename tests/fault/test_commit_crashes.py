@@ -19,7 +19,7 @@ from tests.support.operations import CASES, Case, attempts, ids, rows
 def look(uri: str, *, data: bool) -> frozenset[int]:
     """Open the table as a stranger does; give the ids in it."""
     table = Table.open(uri)
-    report = table.verify(data=data)
+    report = table.check.verify(data=data)
     assert report.problems == ()
     return ids(table)
 
@@ -37,8 +37,8 @@ def test_a_crash_at_any_call_leaves_all_or_nothing(case: Case) -> None:
         table = Table.open(uri)
         table.append(rows(1_000))
         assert ids(table) == found | {1_000}
-        roll_back_failed(table.handle, reason="test", everything=True)
-        table.clean()
+        roll_back_failed(table._handle, reason="test", everything=True)
+        table.maintenance.clean()
         assert look(uri, data=True) == found | {1_000}
         assert load_pending(open_store(uri)) == []
 
@@ -55,5 +55,5 @@ def test_what_is_told_of_a_commit_is_so(case: Case, kind: str) -> None:
             assert found in (case.before, case.after)
         else:
             assert found == case.before
-        roll_back_failed(Table.open(uri).handle, reason="test", everything=True)
+        roll_back_failed(Table.open(uri)._handle, reason="test", everything=True)
         assert look(uri, data=False) == found

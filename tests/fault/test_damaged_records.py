@@ -92,7 +92,7 @@ class Work:
         for number in range(3):
             with table.writer("upsert", replicas=Replicas([self.sink])) as writer:
                 writer.write(rows(range(4), number))
-        write_position(self.store, SinkPosition("eu", 2, 0, (table.history()[1].instant,)))
+        write_position(self.store, SinkPosition("eu", 2, 0, (table.inspect.history()[1].instant,)))
 
     def client(self) -> Table:
         self.clock.advance(0.001)
@@ -124,15 +124,15 @@ class Work:
         before = {row["id"]: row["v"] for row in self.client().scan().to_arrow().to_pylist()}
         for _ in range(2):
             self.clock.advance(1)
-            roll_back_failed(self.client().handle, reason="test")
-            self.client().clean()
+            roll_back_failed(self.client()._handle, reason="test")
+            self.client().maintenance.clean()
         assert self.reader.to_arrow()["v"].to_pylist() == [0] * 4
         assert self.older.to_arrow()["v"].to_pylist() == [0] * 4
         assert not self.in_step("eu")
         self.writer.__exit__(None, None, None)
         shown = {row["id"]: row["v"] for row in self.client().scan().to_arrow().to_pylist()}
         assert shown == before | dict.fromkeys(range(10, 14), 1)
-        assert self.client().verify().problems == ()
+        assert self.client().check.verify().problems == ()
 
     def in_step(self, sink: str) -> bool:
         return next(each.in_step for each in status(self.client()) if each.sink == sink)
@@ -149,7 +149,7 @@ def work() -> Work:
 def careful(work: Work, kind: str, path: str) -> bool:
     """Tell whether a record counts as the most careful reading of its name."""
     if kind == "leases":
-        pin = next(each for each in load_read_pins(work.client().handle) if each.path == path)
+        pin = next(each for each in load_read_pins(work.client()._handle) if each.path == path)
         return pin.version == 0 and not pin.expired
     if kind in ("requested", "inflight"):
         instant = paths.record_of(path)
@@ -181,7 +181,7 @@ def test_a_record_that_was_changed_in_any_way_counts_as_the_most_careful_reading
         work.place(path, damaged)
         assert careful(work, kind, path), damaged
         count += 1
-    noted = {note.path for note in work.client().verify().notes}
+    noted = {note.path for note in work.client().check.verify().notes}
     assert path in noted
     work.place(path, body)
     assert count > 8 * len(body)

@@ -58,7 +58,7 @@ def test_what_a_sink_holds_is_always_on_record(kind: str) -> None:
     outcomes = set()
     for uri, sinks, error in attempts(kind):
         table = Table.open(uri)
-        decisions = [entry.decision for entry in table.handle.cache.refresh().tail]
+        decisions = [entry.decision for entry in table._handle.cache.refresh().tail]
         named = {name for d in decisions if d.replicas for name in d.replicas.sinks}
         on_record = {name for a in load_attempts(open_store(uri)) for name in a.sinks}
         for sink in sinks:
@@ -68,8 +68,8 @@ def test_what_a_sink_holds_is_always_on_record(kind: str) -> None:
         committed = table.scan().to_arrow().num_rows == ROWS.num_rows
         assert committed == bool(named)
         outcomes.add((committed, error is None))
-        assert table.verify().problems == ()
-        roll_back_failed(table.handle, reason="test", everything=True)
+        assert table.check.verify().problems == ()
+        roll_back_failed(table._handle, reason="test", everything=True)
         write(Table.open(uri), sinks)
         assert all(len(sink.place.rows) == ROWS.num_rows for sink in sinks)
     assert {committed for committed, _ in outcomes} == {True, False}
@@ -92,7 +92,7 @@ def test_a_block_that_breaks_off_says_what_the_sink_of_the_definition_holds(kind
             tx.delete(keys=pa.table({"id": [2]}))
         calls = store.calls - before
         table = Table.open(uri)
-        decisions = [entry.decision for entry in table.handle.cache.refresh().tail]
+        decisions = [entry.decision for entry in table._handle.cache.refresh().tail]
         named = {name for d in decisions if d.replicas for name in d.replicas.sinks}
         on_record = {name for a in load_attempts(open_store(uri)) for name in a.sinks}
         held = Table.open(eu).scan().to_arrow()["id"].to_pylist()

@@ -52,10 +52,10 @@ def recover_and_check(store: Store, keys: Keys) -> None:
     assert found in ([1], [1, 2])
     survivor.append(rows(3))
     assert ids(survivor) == sorted([*found, 3])
-    roll_back_failed(survivor.handle, reason="test", everything=True)
-    survivor.clean()
+    roll_back_failed(survivor._handle, reason="test", everything=True)
+    survivor.maintenance.clean()
     assert ids(survivor) == sorted([*found, 3])
-    assert survivor.verify().problems == ()
+    assert survivor.check.verify().problems == ()
     versions = list(versions_in(store))
     assert versions == list(range(len(versions)))
     assert ids(Table.open(store.address.uri)) == ids(survivor)
@@ -121,7 +121,7 @@ def test_whatever_call_another_commit_comes_between_both_stand() -> None:
             assert nth > 6
             return
         assert ids(table) == ids(other) == ids(Table.open(store.address.uri)) == [1, 2, 3]
-        assert table.verify().problems == ()
+        assert table.check.verify().problems == ()
         versions = list(versions_in(store))
         assert versions == list(range(4))
     pytest.fail("the commit has no end")
@@ -141,7 +141,7 @@ def test_an_error_at_any_call_is_never_told_as_what_it_was_not(kind: str) -> Non
             told = {True, False} if error.code == "outcome_unknown" else {False}
         survivor = lent_table(store, Client(keys), ports())
         assert (2 in ids(survivor)) in told
-        assert survivor.verify().problems == ()
+        assert survivor.check.verify().problems == ()
         if faults.calls < nth:
             return
     pytest.fail("the commit has no end")

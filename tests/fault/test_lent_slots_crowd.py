@@ -81,9 +81,9 @@ def test_what_clients_were_told_is_true_and_anybody_can_go_on(seed: int) -> None
     assert {number for number, answer in told.items() if answer is True} <= set(found)
     assert not {number for number, answer in told.items() if answer is False} & set(found)
     survivor.append(rows(9_999))
-    roll_back_failed(survivor.handle, reason="test", everything=True)
-    survivor.clean()
-    assert survivor.verify().problems == ()
+    roll_back_failed(survivor._handle, reason="test", everything=True)
+    survivor.maintenance.clean()
+    assert survivor.check.verify().problems == ()
     versions = list(versions_in(store))
     assert versions == list(range(len(versions)))
     assert ids(Table.open(store.address.uri)) == ids(survivor) == [*found, 9_999]

@@ -44,8 +44,8 @@ def test_others_go_on_wherever_one_dies(case: StreamCase) -> None:
         table = Table.open(actors.uri)
         assert ids(table) == case.table.after, steps[nth - 1]
         assert table.stream(APPLICATION).audit().problems == ()
-        roll_back_failed(table.handle, reason="test", everything=True)
-        table.clean()
-        assert table.verify(data=True).problems == ()
+        roll_back_failed(table._handle, reason="test", everything=True)
+        table.maintenance.clean()
+        assert table.check.verify(data=True).problems == ()
         assert load_pending(open_store(actors.uri)) == []
-        assert list_foreign(table.handle) == (), steps[nth - 1]
+        assert list_foreign(table._handle) == (), steps[nth - 1]

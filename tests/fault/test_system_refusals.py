@@ -115,10 +115,10 @@ DOORS: dict[str, Callable[[Path, Table], object]] = {
     "upsert": lambda _, table: table.upsert(rows(1, 8)),
     "delete": lambda _, table: table.delete(where="id = 1"),
     "scan": lambda _, table: table.scan().to_arrow(),
-    "compact": lambda _, table: table.compact(),
-    "clean": lambda _, table: table.clean(),
-    "verify": lambda _, table: table.verify(),
-    "index": lambda _, table: table.create_index(),
+    "compact": lambda _, table: table.maintenance.compact(),
+    "clean": lambda _, table: table.maintenance.clean(),
+    "verify": lambda _, table: table.check.verify(),
+    "index": lambda _, table: table.index.create(),
 }
 
 
@@ -191,7 +191,7 @@ def test_a_full_disk_of_the_table_is_an_error_of_ours_and_changes_nothing(door: 
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         opened = Table.open(str(place / "t"))
         assert opened.scan().to_arrow().sort_by("id") == before
-        assert not opened.verify().problems
+        assert not opened.check.verify().problems
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ def test_a_deleted_working_directory_stops_no_table_with_an_absolute_path(
     place = str(no_directory / "t")
     table = Table.create(place, SCHEMA, record_key=["id"])
     table.append(rows(1))
-    table.compact()
+    table.maintenance.compact()
     opened = Table.open(place, allow=[f"{no_directory}/*"])
     assert opened.scan().to_arrow().num_rows == 1
     Table.create("memory://no-working-directory", SCHEMA)
@@ -243,7 +243,7 @@ def test_a_file_whose_name_is_no_text_is_passed_over(tmp_path: Path) -> None:
     table.append(rows(1))
     directory = os.fsencode(tmp_path / "t" / "data")
     Path(os.fsdecode(directory + b"/\xff\xfe")).touch()
-    assert not table.verify().problems
+    assert not table.check.verify().problems
     Path(os.fsdecode(directory + b"/caf\xc3\xa9")).touch()
     listed = [each.path for each in open_store(str(tmp_path / "t")).list("data")]
     assert "data/caf\u00e9" in listed

@@ -159,7 +159,7 @@ def test_a_disk_makes_no_directory_of_a_table_that_is_gone(tmp_path: Path) -> No
     uri = str(tmp_path / "t")
     table = Table.create(uri, ROWS.schema, partition_by=[])
     table.append(ROWS)
-    store = table.handle.store
+    store = table._handle.store
     for empty in (False, True):
         shutil.rmtree(uri)
         if empty:
@@ -195,9 +195,9 @@ def test_a_checkpoint_of_a_table_that_was_made_again_is_taken_away() -> None:
     old = Table.create(uri, ROWS.schema, lock="none")
     for _ in range(4):
         old.append(ROWS)
-    state = old.handle.cache.known()
+    state = old._handle.cache.known()
     clear(uri)
     Table.create(uri, ROWS.schema, lock="none").append(ROWS)
     before = files_of(uri)
-    assert write_checkpoint(old.handle.store, state, sim_ports()).parts == state.parts
+    assert write_checkpoint(old._handle.store, state, sim_ports()).parts == state.parts
     assert files_of(uri) == before

@@ -133,11 +133,11 @@ def test_an_index_build_on_a_full_temporary_disk_publishes_no_index_and_can_be_r
     table.append(rows())
     monkeypatch.setattr("plait.index.builder._BYTES_AN_ENTRY", 1 << 26)  # four are held at once
     with full_disk(), pytest.raises(StorageError) as caught:
-        table.create_index()
+        table.index.create()
     assert caught.value.free_bytes is not None
-    assert load_newest_known(table.handle, table.handle.cache.refresh()) is None
+    assert load_newest_known(table._handle, table._handle.cache.refresh()) is None
     assert table.scan().count() == 50
-    built = table.build_index()
+    built = table.index.build()
     assert built is not None
     assert built.entries == 50
 

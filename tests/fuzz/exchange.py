@@ -102,11 +102,11 @@ class Exchanged:
         self.put(0, 2)
         self.put(1, 3)
         if self.table_type == "mor":
-            self.table.create_index()
+            self.table.index.create()
             self.put(6, 8)
-            self.table.build_index()
+            self.table.index.build()
             self.put(7, 9)
-            self.table.build_index()
+            self.table.index.build()
             self._note()
         # It rests on what the table is now, and is to meet all that comes.
         self.writer = self.client().writer("upsert")
@@ -118,14 +118,14 @@ class Exchanged:
         self.put(8, 9)
         self.remove(4)
         self.remove(5)
-        self.table.compact(full=True)
+        self.table.maintenance.compact(full=True)
         self._note()
         self.put(2, 4)
         self.put(3, 5)
         if self.table_type == "cow":
-            self.table.archive()
+            self.table.maintenance.archive()
             self._note()
-        self.table.repush(buckets=2)
+        self.table.layout.repush(buckets=2)
         self._note()
         self.put(2, 4)
         self.put(3, 5)
@@ -187,7 +187,7 @@ class Exchanged:
 
     def _verified(self, names: set[str], *, required: bool) -> Iterator[str]:
         try:
-            report = self.client().verify()
+            report = self.client().check.verify()
         except TableError as error:  # the table cannot be opened
             if not any(name in f"{error} {error.facts}" for name in names):
                 yield f"verify raised {error!r}"

@@ -140,8 +140,8 @@ class Judge:
 
     def history_is_right(self) -> str | None:
         table = self.open()
-        found = sorted(entry.version for entry in table.history())
-        named = sorted(entry.version for entry in table.timeline.decided)
+        found = sorted(entry.version for entry in table.inspect.history())
+        named = sorted(entry.version for entry in table.inspect.timeline().decided)
         wanted = list(range(table.version + 1))
         return None if found == named == wanted else f"history: {found}, not {wanted}"
 
@@ -161,14 +161,14 @@ class Judge:
         table = self.open()
         version = table.version
         wanted = Counter(self.at.get(version, ())) if version in self.at else None
-        table.clean()
+        table.maintenance.clean()
         found = self.rows(self.open())
         if wanted is not None and found != wanted:
             return f"after a clean {len(found)} rows, not {len(wanted)}"
         return None
 
     def verify_ends(self) -> None:
-        self.open().verify(history=True)
+        self.open().check.verify(history=True)
 
     def differs(self, found: Counter[tuple[object, ...]], version: int) -> str | None:
         wanted = Counter(self.at.get(version, ()))

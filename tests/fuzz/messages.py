@@ -75,7 +75,7 @@ class Ends:
         self.ends = Counting(self.hub.coordinator()), Counting(self.hub.writer())
         self.coordinator = self.stream.coordinator(self.ends[0], "append")
         self.coordinator.start()
-        self.writer = Participant(self.table.handle, "app", self.ends[1], "w", flushing=Later)
+        self.writer = Participant(self.table._handle, "app", self.ends[1], "w", flushing=Later)
         for _ in range(3):
             self.work(commits=False)
 
@@ -180,7 +180,7 @@ class Fuzzing:
             self.failures.append(f"close: {type(error).__name__}: {error}: seed {self.seed}")
         table = Table.open(self.ends.uri)
         table.scan().to_arrow()
-        problems = (*table.verify().problems, *table.stream("app").audit().problems)
+        problems = (*table.check.verify().problems, *table.stream("app").audit().problems)
         self.failures += [f"the table: {each}: seed {self.seed}" for each in problems]
         forget(self.ends.uri)
 

@@ -160,9 +160,11 @@ def build(root: str, kind: str, *, seed: int) -> Model:
                 model.upsert(rows)
             model.note(table.version)
             if number == 5:
-                table.compact(full=True)
+                table.maintenance.compact(full=True)
                 model.note(table.version)
-                table.cluster("v", kind="sort")  # a base of merge on read keeps its key index
+                table.maintenance.cluster(
+                    order_by="v", kind="sort"
+                )  # a base of merge on read keeps its key index
                 model.note(table.version)
         with table.stream("app").writer(after=None, end="1") as writer:
             rows = [(50 + n, "a", seed + n) for n in range(3)]
@@ -184,13 +186,13 @@ def build(root: str, kind: str, *, seed: int) -> Model:
 
 def _restore(table: Table, model: Model) -> None:
     """Keep a version, undo the epoch and bring it back; let a commit id be used again."""
-    last = table.savepoint("kept", version=table.version - 3).version + 3
-    table.undo()
+    last = table.versions.savepoint("kept", version=table.version - 3).version + 3
+    table.versions.undo()
     model.note(table.version - 1)
     model.rows = list(model.at[last - 1])
     model.note(table.version)
-    table.replay()
-    table.restore(version=last)
+    table.versions.replay()
+    table.versions.restore(version=last)
     model.note(table.version - 1)
     model.rows = list(model.at[last])
     model.note(table.version)
@@ -198,10 +200,10 @@ def _restore(table: Table, model: Model) -> None:
 
 def _keep_in_shape(table: Table, model: Model) -> None:
     """Tell the bounds that no decision tells, put rows in order, put old decisions away."""
-    table.set({"metadata.statistics": "on"})
-    assert table.rebuild_metadata().rebuilt
-    assert table.cluster().commits
-    assert table.archive().emptied
+    table.alter.set({"metadata.statistics": "on"})
+    assert table.maintenance.rebuild_metadata().rebuilt
+    assert table.maintenance.cluster().commits
+    assert table.maintenance.archive().emptied
     model.note(table.version)
 
 
@@ -209,7 +211,7 @@ def _leave_condemned(table: Table, root: str, model: Model) -> None:
     """Clean while a reader of the first version is there: what is condemned stays."""
     store = LocalStore(root)
     store.put(LEASE, seal_record(LEASE, {"version": 0, "ttl_s": 600.0, "host": "h", "pid": 1}))
-    report = table.clean()
+    report = table.maintenance.clean()
     assert report.spared
     model.horizon = report.plan.horizon
     model.note(table.version)
@@ -261,14 +263,14 @@ def classify(root: str) -> dict[str, list[str]]:
 
 def _special(table: Table) -> dict[str, str]:
     """Name files that are of a kind of their own: in an order, or parts with bounds made again."""
-    state = table.handle.cache.loaded()
-    files = table.files()
+    state = table._handle.cache.loaded()
+    files = table.inspect.files()
     ordered = {
         path: "data ordered"
         for path, order in zip(files["path"].to_pylist(), files["order"].to_pylist(), strict=True)
         if order not in (KEY_ORDER, NO_ORDER)
     }
-    made = {entry.version for entry in table.history() if entry.operation == "rebuild"}
+    made = {entry.version for entry in table.inspect.history() if entry.operation == "rebuild"}
     parts = [part for part in state.parts if made and part.first == 0]
     rebuilt = {file.path: "checkpoint part rebuilt" for part in parts for file in part.files}
     return {**ordered, **rebuilt}
@@ -277,7 +279,7 @@ def _special(table: Table) -> dict[str, str]:
 def live(root: str) -> set[str]:
     """Name what the newest version rests on: damage elsewhere may show nowhere."""
     table = Table.open(root)
-    files = table.files()
+    files = table.inspect.files()
     named = {*files["path"].to_pylist(), *files["dv_path"].to_pylist()}
     state = table._handle.cache.refresh()
     slots = [paths.slot(decision.version) for decision in state.tail]

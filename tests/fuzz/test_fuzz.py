@@ -94,7 +94,7 @@ def test_the_judge_knows_what_a_table_holds(target: Fuzz) -> None:
 def test_one_table_was_kept_in_shape(target: Fuzz) -> None:
     """Its damage is that of bounds from files, of archived slots and of rows in an order."""
     table = Table.open(f"{target.place}/{OLD}")
-    files = table.files()
+    files = table.inspect.files()
     assert files["stats"].null_count == 0
     assert set(target.files[OLD]["data ordered"]) <= set(files["path"].to_pylist())
     assert len(target.files[OLD]["slot archived"]) > 5
@@ -104,7 +104,7 @@ def test_one_table_was_kept_in_shape(target: Fuzz) -> None:
 
 def told(table: Table, version: int) -> bool:
     """Tell whether a decision tells the bounds of the files that it adds."""
-    added = next(table.handle.cache.timeline.load_after(version - 1, limit=1)).changes.added
+    added = next(table._handle.cache.timeline.load_after(version - 1, limit=1)).changes.added
     return added.num_rows == 0 or added["stats"].null_count == 0
 
 

@@ -23,7 +23,7 @@ def test_a_scan_that_is_dropped_in_the_thread_of_the_client_gives_its_lease_back
     table = Table.create(s3_server.uri("dropped"), "id bigint", storage_options=s3_server.options)
     table.append(pa.table({"id": [1]}))
     scans = [table.scan()]
-    leases = lambda: list(table.handle.store.list(paths.LEASES))  # noqa: E731 - asked again and again
+    leases = lambda: list(table._handle.store.list(paths.LEASES))  # noqa: E731 - asked again and again
     assert len(leases()) == 1
 
     async def drop() -> None:

@@ -21,6 +21,7 @@ from plait.errors import (
     TableError,
 )
 from plait.model.decision import Decision
+from plait.model.words import Evolve
 from plait.services.definition.alter import Alteration
 from plait.testing import SeqIds, SimClock, sim_ports
 from plait.txn.table_decisions import create_table
@@ -68,7 +69,7 @@ class Put:
         return made
 
     def __call__(self, handle: TableHandle) -> object:
-        evolve = "none" if self.brings is None else "add"
+        evolve: Evolve = "none" if self.brings is None else "add"
         return Table(handle).upsert(self.table, on_conflict="retry", evolve=evolve)
 
     def effect(self, past: Past, decision: Decision) -> Shown:
@@ -189,7 +190,7 @@ class Alter:
     """What no row may break, so that it is not refused."""
 
     def __call__(self, handle: TableHandle) -> object:
-        return self.ask(Table(handle).alter()).commit()
+        return self.ask(Table(handle).alter.columns()).commit()
 
     def effect(self, past: Past, decision: Decision) -> Shown:
         return self.become(past.newest, decision.version)

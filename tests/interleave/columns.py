@@ -141,7 +141,7 @@ class ColumnsCheck:
             if version < max(self.first):
                 continue
             shown.require_sound()
-            schema = table.handle.cache.snapshot(version=version).spec.schema
+            schema = table._handle.cache.snapshot(version=version).spec.schema
             found = [(each.name, each.type, each.nullable) for each in schema.arrow]
             wanted = [(each.name, each.kind, each.nullable) for each in shown.columns]
             assert found == wanted, f"version {version} has {found}, not {wanted}"
@@ -155,7 +155,7 @@ class ColumnsCheck:
             assert keyed == shown.table(), f"version {version} shows {keyed}, not {shown.table()}"
         assert len(set(identities.values())) == len(identities), f"a column has two: {identities}"
         if self.verified:
-            problems = table.verify(data=True).problems
+            problems = table.check.verify(data=True).problems
             assert not problems, str(problems)
         self._judge_errors(end, past)
 

@@ -43,7 +43,7 @@ def drop_two(handle: TableHandle) -> CommitResult:
 
 
 def expire(handle: TableHandle) -> object:
-    report = Table(handle).expire()
+    report = Table(handle).maintenance.expire()
     assert all(each.rebased == 0 for each in report.commits)
     return report
 

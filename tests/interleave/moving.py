@@ -53,7 +53,7 @@ def drop(handle: TableHandle) -> object:
 
 
 def compact(handle: TableHandle) -> object:
-    return Table(handle).compact(full=True)
+    return Table(handle).maintenance.compact(full=True)
 
 
 ACTS: Mapping[str, Act] = {
@@ -78,7 +78,7 @@ def check(end: End) -> None:
         assert all(row["by"] in ("old", row["place"]) for row in found), found
         if "k" not in end.outcomes:
             assert 1 in ids or version < FIRST, f"version {version} lost a row: {found}"
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 FIRST = 2

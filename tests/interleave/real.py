@@ -53,11 +53,11 @@ def values(table: Table) -> dict[int, str]:
 
 
 def clean(handle: TableHandle) -> object:
-    return Table(handle).clean()
+    return Table(handle).maintenance.clean()
 
 
 def compact(handle: TableHandle) -> object:
-    report = Table(handle).compact(full=True)
+    report = Table(handle).maintenance.compact(full=True)
     assert all(each.rebased == 0 for each in report.commits)
     return report
 
@@ -65,7 +65,7 @@ def compact(handle: TableHandle) -> object:
 def undo(handle: TableHandle) -> object:
     """Undo the newest commit of rows, unless another one came meanwhile."""
     try:
-        return Table(handle).undo()
+        return Table(handle).versions.undo()
     except RestoreRefusedError:
         return "refused"
 
@@ -73,11 +73,11 @@ def undo(handle: TableHandle) -> object:
 def redo(handle: TableHandle) -> object:
     """Undo the restore that is the newest decision, if one is."""
     table = Table(handle)
-    newest = table.history(limit=1)[0]
+    newest = table.inspect.history(limit=1)[0]
     if newest.operation != "restore":
         return "nothing"
     try:
-        return table.restore(version=newest.version - 1)
+        return table.versions.restore(version=newest.version - 1)
     except RestoreRefusedError:
         return "refused"
 
@@ -124,7 +124,7 @@ def check(end: End) -> None:
 @cache
 def start(table_type: str, *, files: int = 1) -> Start:
     """Make a table of the same rows in one file, or in several of which one has a hidden row."""
-    return Start.of(made(table_type, files=files).handle.store)
+    return Start.of(made(table_type, files=files)._handle.store)
 
 
 def made(table_type: str, *, files: int, **properties: object) -> Table:
@@ -150,7 +150,7 @@ def made(table_type: str, *, files: int, **properties: object) -> Table:
     else:
         for ids in OLD_FILES:
             table.upsert(rows("old", *ids))
-    assert table.handle.cache.snapshot().files.num_rows == files
+    assert table._handle.cache.snapshot().files.num_rows == files
     return table
 
 

@@ -17,7 +17,7 @@ from tests.scheduler import CALL_EVENTS, End, Oracle, Scenario, Start
 
 def rebuild(handle: TableHandle) -> object:
     """Tell the bounds that no decision tells."""
-    return Table(handle).rebuild_metadata()
+    return Table(handle).maintenance.rebuild_metadata()
 
 
 def check_bounds(end: End) -> None:
@@ -42,8 +42,8 @@ def rebuild_on(handle: TableHandle) -> object:
     """Write, and make every bound known."""
     table = Table(handle)
     table.upsert(rows("next", 6))
-    table.rebuild_metadata()
-    missing = table.files()["stats"].null_count
+    table.maintenance.rebuild_metadata()
+    missing = table.inspect.files()["stats"].null_count
     assert missing == 0, f"{missing} bounds are unknown after a rebuild"
     return None
 
@@ -53,8 +53,8 @@ def untold(table_type: str, interval: int) -> Start:
     """Make a table of which no decision tells bounds so far."""
     files = 3 if table_type == "mor" else 1
     table = made(table_type, files=files, metadata_statistics="off")
-    table.set({"metadata.statistics": "on", "checkpoint.interval": str(interval)})
-    return Start.of(table.handle.store)
+    table.alter.set({"metadata.statistics": "on", "checkpoint.interval": str(interval)})
+    return Start.of(table._handle.store)
 
 
 def rebuilding(table_type: str) -> Scenario:

@@ -38,11 +38,11 @@ def drop_one(handle: TableHandle) -> CommitResult:
 
 
 def lay_out(handle: TableHandle) -> object:
-    return Table(handle).repush(buckets=3, rows_per_task=2)
+    return Table(handle).layout.repush(buckets=3, rows_per_task=2)
 
 
 def give_up(handle: TableHandle) -> object:
-    return Table(handle).cancel_repush()
+    return Table(handle).layout.cancel()
 
 
 def check(end: End) -> None:
@@ -61,7 +61,7 @@ def check(end: End) -> None:
     for key in range(1, 6):
         found = table.scan(where=f"id = {key}").to_arrow()["value"].to_pylist()
         assert found == ([expected[key]] if key in expected else []), f"id = {key} gives {found}"
-    problems = table.verify(data=True).problems
+    problems = table.check.verify(data=True).problems
     assert not problems, str(problems)
 
 
@@ -69,7 +69,7 @@ def check(end: End) -> None:
 def start(table_type: str) -> Start:
     """Make a table of which a clean keeps one version."""
     table = made(table_type, files=3 if table_type == "mor" else 1, clean_retain_versions="1")
-    return Start.of(table.handle.store)
+    return Start.of(table._handle.store)
 
 
 def repushing(table_type: str, actors: str = "abcp") -> Scenario:

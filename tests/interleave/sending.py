@@ -15,6 +15,7 @@ from plait import Table
 from plait.definition.create import define_table
 from plait.model.decision import CommitResult
 from plait.model.sink_ledger import SinkPosition
+from plait.model.words import WriteOperation
 from plait.replicate import Replicas, repair, status
 from plait.replicate.lane import Retries
 from plait.storage.port import Store
@@ -47,7 +48,9 @@ def keys_of(*ids: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64())})
 
 
-def sends(operation: str, *data: tuple[str, pa.Table]) -> Callable[[TableHandle], CommitResult]:
+def sends(
+    operation: WriteOperation, *data: tuple[str, pa.Table]
+) -> Callable[[TableHandle], CommitResult]:
     """Return a writer that sends rows, and keys to remove, a row at a time."""
 
     def act(handle: TableHandle) -> CommitResult:

@@ -56,13 +56,13 @@ def drop_one(handle: TableHandle) -> CommitResult:
 
 
 def add_sink(handle: TableHandle) -> CommitResult:
-    return Table(handle).add_replica(f"eu={sink_of(handle.store)}")
+    return Table(handle).replicas.add(f"eu={sink_of(handle.store)}")
 
 
 def remove_sink(handle: TableHandle) -> CommitResult | str:
     """Remove the sink, if the table has it."""
     try:
-        return Table(handle).remove_replica("eu")
+        return Table(handle).replicas.remove("eu")
     except OptionError:
         return "there is none"
 
@@ -121,7 +121,7 @@ class SinkCheck:
     def __call__(self, end: End) -> None:
         table, sink = Table(end.handle()), Table.open(sink_of(end.store))
         named, shown = False, dict(FIRST)
-        for decision in table.handle.cache.timeline.load_after(-1, limit=1_000):
+        for decision in table._handle.cache.timeline.load_after(-1, limit=1_000):
             name = _actor(decision, end)
             if name is not None and decision.operation in (Operation.UPSERT, Operation.DELETE):
                 before, shown = shown, dict(_WRITES[name](shown))
@@ -140,7 +140,7 @@ class SinkCheck:
         told = next((each for each in status(table) if each.sink == "eu"), None)
         attempts = () if told is None else (*told.ahead, *told.pending)
         instants = [each.instant for each in attempts]
-        for decision in table.handle.cache.timeline.load_after(-1, limit=1_000):
+        for decision in table._handle.cache.timeline.load_after(-1, limit=1_000):
             ledger = decision.replicas
             instants += [decision.instant] if ledger and "eu" in ledger.sinks else []
         for name in senders:
@@ -184,7 +184,7 @@ class Unlike(Oracle):
 
 @cache
 def start() -> Start:
-    return Start.of(made("cow", files=1).handle.store)
+    return Start.of(made("cow", files=1)._handle.store)
 
 
 def sinking(actors: str, *, events: bool = False) -> Scenario:

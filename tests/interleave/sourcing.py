@@ -52,21 +52,21 @@ def drop_two(handle: TableHandle) -> CommitResult:
 
 
 def lay_out(handle: TableHandle) -> object:
-    return Table(handle).repush(buckets=3, rows_per_task=2)
+    return Table(handle).layout.repush(buckets=3, rows_per_task=2)
 
 
 def load_older(handle: TableHandle) -> object:
-    return Table(handle).repush(buckets=2, source=SOURCE, rows_per_task=2)
+    return Table(handle).layout.repush(buckets=2, source=SOURCE, rows_per_task=2)
 
 
 def lay_back(handle: TableHandle) -> object:
-    return Table(handle).undo_repush()
+    return Table(handle).layout.undo()
 
 
 def take_back(handle: TableHandle) -> object:
     """Undo the newest commit of rows, unless another one came meanwhile."""
     try:
-        return Table(handle).undo()
+        return Table(handle).versions.undo()
     except RestoreRefusedError:
         return "refused"
 
@@ -92,7 +92,7 @@ _MAY_END: Mapping[str, tuple[type[TableError], ...]] = {
 def write_on(handle: TableHandle) -> object:
     """Give up a repush that nobody goes on with, and write."""
     table = Table(handle)
-    table.cancel_repush()
+    table.layout.cancel()
     return table.upsert(rows("next", 9))
 
 
@@ -165,7 +165,7 @@ def check(end: End) -> None:
     first = _first(end)
     known = {v: values_at(table, v) for v in range(first + 1)}
     replay = Replay({name: each.nonces for name, each in end.outcomes.items()}, known)
-    for decision in table.handle.cache.timeline.load_after(-1, limit=1_000):
+    for decision in table._handle.cache.timeline.load_after(-1, limit=1_000):
         if decision.version <= first:
             replay._before += [decision.version - 1] * (
                 decision.operation is Operation.REPUSH_SOURCE
@@ -202,8 +202,8 @@ def start(table_type: str, swapped: str) -> Start:
     """Make a table that keeps its versions, and that had a repush of this kind."""
     table = made(table_type, files=1, clean_retain_versions="40")
     if swapped:
-        ACTORS[swapped](table.handle)
-    return Start.of(table.handle.store)
+        ACTORS[swapped](table._handle)
+    return Start.of(table._handle.store)
 
 
 def sourcing(table_type: str, actors: str, *, swapped: str = "", events: bool = False) -> Scenario:

@@ -26,6 +26,7 @@ from plait import (
     TransactionClosedError,
 )
 from plait.definition.create import define_table
+from plait.model.words import WriteOperation
 from plait.services.verify.foreign import list_foreign, remove_foreign
 from plait.stream.coordinator import Coordinator
 from plait.stream.messages import parse_offsets, position_offsets
@@ -121,7 +122,7 @@ class Feed:
 class Lead:
     """Coordinates until the table has everything and no writer is left, or nobody answers."""
 
-    operation: str = "append"
+    operation: WriteOperation = "append"
     impatient: int = 0
     """So many turns it does not wait for, but goes on without whoever has not reported."""
 
@@ -177,7 +178,7 @@ class StreamCheck:
     """Every row once and in order; who lives got done; who comes later gets the rest done."""
 
     actors: Mapping[str, Act]
-    operation: str
+    operation: WriteOperation
     keyed: bool
 
     def __call__(self, end: End) -> None:
@@ -205,7 +206,7 @@ class StreamCheck:
         assert audit.problems == (), str(audit.problems[:2])
         rows = sum(each.rows for each in audit.epochs)
         assert rows == len(expected), f"{rows} rows in the epochs, {len(expected)} in the sources"
-        problems = table.verify().problems
+        problems = table.check.verify().problems
         assert problems == (), str(problems[:2])
 
     def _check_leaders(self, end: End, handle: TableHandle) -> None:
@@ -251,13 +252,13 @@ def _last(result: object) -> object:
     return result[-1] if isinstance(result, list) else result
 
 
-def finish(table: Table, operation: str) -> None:
+def finish(table: Table, operation: WriteOperation) -> None:
     """Write what is missing, as processes that come later, on a calm topic."""
     hub = Hub()
     stream = table.stream("app")
     with stream.coordinator(hub.coordinator(), operation) as coordinator:
         writers = {
-            name: Participant(table.handle, "app", hub.writer(), name, flushing=Later)
+            name: Participant(table._handle, "app", hub.writer(), name, flushing=Later)
             for name in SOURCES
         }
         for _ in range(CALM_ROUNDS):

@@ -103,7 +103,7 @@ def version_of(result: object) -> int:
 def take_back(handle: TableHandle) -> str:
     """Undo the newest epoch, if there is one and no other comes meanwhile."""
     try:
-        Table(handle).undo()
+        Table(handle).versions.undo()
     except (InstantNotFoundError, RestoreRefusedError):
         return "nothing"
     return "undone"
@@ -111,7 +111,7 @@ def take_back(handle: TableHandle) -> str:
 
 def replay(handle: TableHandle) -> str:
     """Let what is undone be applied again."""
-    Table(handle).replay()
+    Table(handle).versions.replay()
     return "replayed"
 
 

@@ -46,7 +46,7 @@ def change_it(table: Table, change: ColumnChange) -> int:
     if change is ColumnChange.BROUGHT:
         more = rows(9).append_column("b", pa.array(["theirs"]))
         return table.append(more, evolve="add").version
-    result = ALTERS[change](table.alter()).commit()
+    result = ALTERS[change](table.alter.columns()).commit()
     assert result is not None
     return result.version
 

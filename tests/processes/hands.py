@@ -19,6 +19,7 @@ from plait.files import writer
 from plait.model.contract import Options
 from plait.ports import Ports
 from plait.services.maintenance import clean as cleaning
+from plait.services.table_maintenance import Maintenance
 from plait.state.cache import StateCache
 from plait.txn import conflict, matrix, recovery, transaction
 from plait.txn.recovery import RollbackReport
@@ -29,7 +30,7 @@ SCHEMA = "id bigint, place string, value bigint"
 
 
 def _no_clean() -> None:
-    Table.clean = lambda table: None  # type: ignore[method-assign,assignment]  # broken
+    Maintenance.clean = lambda upkeep: None  # type: ignore[method-assign,assignment]  # broken
 
 
 def _no_lazy_rollback() -> None:
@@ -43,15 +44,15 @@ def _no_eager_rollback() -> None:
 
 
 def _no_compaction() -> None:
-    Table.compact = lambda table, **_: None  # type: ignore[method-assign,assignment]  # broken
+    Maintenance.compact = lambda upkeep, **_: None  # type: ignore[method-assign,assignment]  # broken
 
 
 def _no_clustering() -> None:
-    Table.cluster = lambda table, *_, **__: None  # type: ignore[method-assign,assignment]  # broken
+    Maintenance.cluster = lambda upkeep, *_, **__: None  # type: ignore[method-assign,assignment]  # broken
 
 
 def _no_archive() -> None:
-    Table.archive = lambda table: None  # type: ignore[method-assign,assignment]  # broken
+    Maintenance.archive = lambda upkeep: None  # type: ignore[method-assign,assignment]  # broken
 
 
 def _no_bounds() -> None:
@@ -68,7 +69,7 @@ def _bounds_always() -> None:
 
 
 def _no_rebuild() -> None:
-    Table.rebuild_metadata = lambda table: None  # type: ignore[method-assign,assignment]  # broken
+    Maintenance.rebuild_metadata = lambda upkeep: None  # type: ignore[method-assign,assignment]  # broken
 
 
 def _no_checkpoint() -> None:
@@ -207,10 +208,10 @@ def serve(wire: Connection, table: Table, made: Callable[..., object]) -> None:
     """Carry out orders until nobody gives any more; ``made`` makes the rows to write."""
     orders: dict[str, Callable[..., dict[str, object]]] = {
         "upsert": lambda **facts: _upsert(table, wire, made, **facts),
-        "clean": lambda: _done(table.clean()),
-        "compaction": lambda: _done(table.compact(full=True)),
-        "clustering": lambda: _done(table.cluster("id", kind="sort")),
-        "archive": lambda: _done(table.archive()),
+        "clean": lambda: _done(table.maintenance.clean()),
+        "compaction": lambda: _done(table.maintenance.compact(full=True)),
+        "clustering": lambda: _done(table.maintenance.cluster(order_by="id", kind="sort")),
+        "archive": lambda: _done(table.maintenance.archive()),
         "rebuild": lambda: _rebuild(table),
     }
     while True:
@@ -231,17 +232,17 @@ def _upsert(
     assert isinstance(ids, tuple)
     if facts["held"]:
         ports = replace(Ports(), observer=Gate(wire))
-        table = Table(replace(table.handle, ports=ports))
+        table = Table(replace(table._handle, ports=ports))
     found = made(place, value, *ids)
-    if table.handle.cache.known().table.spec.keyed:
+    if table._handle.cache.known().table.spec.keyed:
         return {"version": table.upsert(found).version}
     where = f"place = '{place}' and id in ({', '.join(map(str, ids))})"
     return {"version": table.overwrite(found, where=where).version}
 
 
 def _rebuild(table: Table) -> dict[str, object]:
-    table.set({"metadata.statistics": "on"})
-    return _done(table.rebuild_metadata())
+    table.alter.set({"metadata.statistics": "on"})
+    return _done(table.maintenance.rebuild_metadata())
 
 
 def _done(_: object) -> dict[str, object]:

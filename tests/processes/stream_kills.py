@@ -157,7 +157,7 @@ def run(directory: Path, *, epochs: int, kills: int, seed: int) -> Outcome:
 
 def check(table: Table) -> int:
     """Compare every value with the source, and the timeline with itself; give the epochs."""
-    names = list(table.handle.cache.refresh().streams)
+    names = list(table._handle.cache.refresh().streams)
     assert len(names) == 1, f"one query, one application: {names}"
     audit = table.stream(names[0]).audit()
     assert audit.problems == (), audit.problems
@@ -173,8 +173,8 @@ def check(table: Table) -> int:
         assert not wrong, f"wrong values: {dict(list(wrong.items())[:10])}"
     else:
         assert sorted(row["value"] for row in found) == list(range(epochs * ROWS))
-    table.rollback()
-    report = table.verify()
+    table.maintenance.rollback()
+    report = table.check.verify()
     assert report.problems == (), report.to_dict()
     return epochs
 
@@ -202,7 +202,7 @@ def _wait(driver: subprocess.Popen[bytes], tables: tuple[Table, Table], epoch: i
         if now != last:
             last, since = now, time.monotonic()
         if driver.poll() is not None or time.monotonic() - since > SILENCE_S:
-            log = (tables[0].handle.store.address.uri.rsplit("/", 1)[0]) + "/driver.log"
+            log = (tables[0]._handle.store.address.uri.rsplit("/", 1)[0]) + "/driver.log"
             raise AssertionError(Path(log).read_text()[-4000:])
         time.sleep(0.01)
 
@@ -224,7 +224,7 @@ def _stop_at(
 
 def _staged(tables: tuple[Table, Table]) -> bool:
     """Tell whether an instant is undecided."""
-    return any(table.timeline.pending for table in tables)
+    return any(table.inspect.timeline().pending for table in tables)
 
 
 def _ahead(directory: Path, tables: tuple[Table, Table]) -> bool:
@@ -246,7 +246,7 @@ def _signal(driver: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 
 def _position(table: Table) -> Position | None:
-    return next(iter(table.handle.cache.refresh().streams.values()), None)
+    return next(iter(table._handle.cache.refresh().streams.values()), None)
 
 
 def _ahead_of_spark(directory: Path, table: Table) -> bool:

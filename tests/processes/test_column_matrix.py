@@ -42,7 +42,7 @@ class Alterer:
         """Have it make a change, and wait until that is committed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        asked = {"uri": str(table.describe()["uri"]), "change": change.value}
+        asked = {"uri": str(table.inspect.describe()["uri"]), "change": change.value}
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         assert int(self._process.stdout.readline()) > 0
@@ -66,7 +66,7 @@ def make(other: Alterer, kind: str) -> Table:
 
 
 def again(table: Table) -> Table:
-    return Table.open(str(table.describe()["uri"]))
+    return Table.open(str(table.inspect.describe()["uri"]))
 
 
 def begun(table: Table, work: WorkInFlight, stack: ExitStack, *, v: int | None) -> None:
@@ -96,8 +96,8 @@ def begun(table: Table, work: WorkInFlight, stack: ExitStack, *, v: int | None) 
         return
     if work is WorkInFlight.MERGE:
         clauses = Clauses.of(Update({"v": f"coalesce(s.v, {number})"}), (), ())
-        merging = merge_request(clauses, None, table.handle.cache.known().table.spec)
-        stack.enter_context(Writer(client.handle, merging)).write(rows(1, v=v))
+        merging = merge_request(clauses, None, table._handle.cache.known().table.spec)
+        stack.enter_context(Writer(client._handle, merging)).write(rows(1, v=v))
         return
     block = stack.enter_context(client.transaction(on_conflict="retry"))
     if work is WorkInFlight.BLOCK:
@@ -162,7 +162,7 @@ def test_a_write_comes_to_what_the_matrix_says(
         ColumnChange.BROUGHT,
         ColumnChange.RENAME_KEY,
     ):  # the others differ in no file
-        assert not table.verify(data=True).problems
+        assert not table.check.verify(data=True).problems
 
 
 @pytest.mark.parametrize("change", ColumnChange, ids=name_of)
@@ -170,11 +170,11 @@ def test_another_change_counts_too(other: Alterer, change: ColumnChange) -> None
     """Both are taken from the newest columns, and no id is given out twice."""
     table = make(other, "cow")
     client = again(table)
-    client.handle.cache.refresh()
+    client._handle.cache.refresh()
     other.change(table, change)
     assert BESIDE[change, WorkInFlight.ALTER] is Upshot.BOTH
-    assert client.alter().add("late", "int", default=1).commit()
-    schema = again(table).handle.cache.refresh().table.spec.schema
+    assert client.alter.columns().add("late", "int", default=1).commit()
+    schema = again(table)._handle.cache.refresh().table.spec.schema
     assert schema.names[-1] == "late"
     assert len({schema.ids[name] for name in schema.names}) == len(schema.names)
 
@@ -187,9 +187,9 @@ def test_a_compaction_and_a_reader_go_on_under_the_columns_that_they_began_with(
     table = make(other, "mor")
     table.upsert(rows(1, 2, v=5))
     scan = again(table).scan()
-    plan = again(table).plan_compact(full=True)
+    plan = again(table).maintenance.compact(full=True, dry_run=True)
     other.change(table, change)
-    again(table).compact(plan)
+    again(table).maintenance.compact(plan)
     found = scan.to_arrow()
     assert found.schema.names == SCHEMA.names
     assert sorted(found["v"].to_pylist()) == [0, 5, 5]
@@ -199,4 +199,4 @@ def test_a_compaction_and_a_reader_go_on_under_the_columns_that_they_began_with(
         is BESIDE[change, WorkInFlight.COMPACT]
         is Upshot.UNTOUCHED
     )
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems

@@ -59,7 +59,7 @@ def test_a_killed_writer_leaves_a_database_that_is_equal_or_known_to_be_ahead(
             writer.wait()
             assert writer.stdout is not None
             writer.stdout.close()
-        roll_back_failed(table.handle, reason="killed", everything=True)
+        roll_back_failed(table._handle, reason="killed", everything=True)
         (found,) = status(table)
         assert (found.behind, found.pending) == ((), ())
         found_ahead += bool(found.ahead)
@@ -69,5 +69,5 @@ def test_a_killed_writer_leaves_a_database_that_is_equal_or_known_to_be_ahead(
         assert repaired.equal or found.ahead
         assert held(database) == content(table)
         assert [each.in_step for each in status(table)] == [True]
-    assert table.verify().problems == ()
+    assert table.check.verify().problems == ()
     assert found_ahead  # else nobody was killed in the middle

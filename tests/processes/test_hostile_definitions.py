@@ -150,11 +150,11 @@ def with_sinks(root: Path) -> None:
         checks={"positive": "id > 0"},
         replicas=[f"eu={root}-eu"],
     )
-    table.remove_replica("eu")
+    table.replicas.remove("eu")
     table.append(rows(1, 2))
     table.append(rows(3))
     Table.create(f"{root}-us", SCHEMA, record_key="id", partition_by="day")
-    table.add_replica(f"us={root}-us")
+    table.replicas.add(f"us={root}-us")
     table.upsert(rows(4))
 
 
@@ -170,13 +170,13 @@ def with_source(root: Path) -> None:
     more = rows(1, 2).append_column("at", pa.array([None, None], pa.timestamp("us", "UTC")))
     table.append(more)
     table.append(more.slice(0, 0))
-    table.savepoint("kept")
-    table.create_index()
-    table.repush(buckets=3)
+    table.versions.savepoint("kept")
+    table.index.create()
+    table.layout.repush(buckets=3)
     source = str(root) + "-source.parquet"
     pq.write_table(more, source)
     asked = WantedSource(SourceAddress.of(f"parquet:{source}"), given=True)
-    begin(table.handle, RepushRequest(source=asked))
+    begin(table._handle, RepushRequest(source=asked))
 
 
 def addresses(listener: Listener, elsewhere: Elsewhere) -> dict[str, str]:

@@ -50,11 +50,11 @@ def check(uri: str, lock: str) -> None:
     run_writers(uri, *([lock] if "://" in lock else []))
     expected = [key for number in range(WRITERS) for key in keys_of(number)]
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == expected
-    assert table.verify().problems == ()
+    assert table.check.verify().problems == ()
     # Who lost often enough keeps a place, and that is a decision too.
-    writes = [each for each in table.history() if each.operation == "upsert"]
+    writes = [each for each in table.inspect.history() if each.operation == "upsert"]
     assert len(writes) == len(expected)
-    assert table.locks().holder is None
+    assert table.inspect.locks().holder is None
 
 
 def test_writers_of_one_bucket_get_through_under_a_lease(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_writers_of_one_bucket_get_through_with_lent_slots(
     """INV-07, INV-08."""
     lock = zookeeper.lock("lent-tables") + "&slots=lent"
     check(str(tmp_path / "table"), lock)
-    assert Table.open(str(tmp_path / "table")).locks().slots == "lent"
+    assert Table.open(str(tmp_path / "table")).inspect.locks().slots == "lent"
 
 
 def test_a_death_under_the_lease_delays_the_others_by_its_time(tmp_path: Path) -> None:
@@ -87,14 +87,14 @@ def test_a_death_under_the_lease_delays_the_others_by_its_time(tmp_path: Path) -
     program = """
 import os, sys
 from plait.table import Table
-held = Table.open(sys.argv[1]).handle.lock.acquire(wait_s=5, owner="the doomed")
+held = Table.open(sys.argv[1])._handle.lock.acquire(wait_s=5, owner="the doomed")
 held.__enter__()
 os._exit(9)
 """
     environment = {**os.environ, "PYTHONPATH": "src"}
     done = subprocess.run([sys.executable, "-c", program, uri], env=environment, check=False)
     assert done.returncode == 9
-    holder = Table.open(uri).locks().holder
+    holder = Table.open(uri).inspect.locks().holder
     assert holder is not None
     assert "the doomed" in holder.owner
     run_writers(uri)

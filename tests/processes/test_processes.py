@@ -67,7 +67,7 @@ def test_processes_in_their_own_partitions_all_commit(tmp_path: Path, table_type
         for row in range(ROWS)
     }
     assert contents(table) == expected
-    assert table.verify().problems == ()
+    assert table.check.verify().problems == ()
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
@@ -84,7 +84,7 @@ def test_disjoint_keys_of_one_bucket_raise_no_conflict(tmp_path: Path, table_typ
         for number in range(ROUNDS)
         for row in range(ROWS)
     }
-    assert table.verify(history=True).problems == ()
+    assert table.check.verify(history=True).problems == ()
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
@@ -97,7 +97,7 @@ def test_the_same_keys_raise_no_conflict_under_merge(tmp_path: Path, table_type:
     assert len(reports) == PROCESSES * ROUNDS
     newest = max(order_of(place, n) for place in range(PROCESSES) for n in range(ROUNDS))
     assert contents(table) == {("shared", row): newest for row in range(ROWS)}
-    assert table.verify(history=True).problems == ()
+    assert table.check.verify(history=True).problems == ()
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
@@ -113,7 +113,7 @@ def test_refused_commits_name_their_winner_and_leave_nothing(
     refused = [r for r in reports if r["event"] == "refused"]
     assert refused, "the processes never met"
     assert len(committed) + len(refused) == PROCESSES * UPSERTS
-    decided = {entry.version: entry for entry in table.history()}
+    decided = {entry.version: entry for entry in table.inspect.history()}
     for report in refused:
         facts = report["facts"]
         assert isinstance(facts, dict)
@@ -127,7 +127,7 @@ def test_refused_commits_name_their_winner_and_leave_nothing(
         for row in range(ROWS)
     }
     assert contents(table) == expected
-    assert table.verify().problems == ()
+    assert table.check.verify().problems == ()
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
@@ -147,7 +147,7 @@ def test_a_stopped_writer_that_was_rolled_back_cannot_commit(
     assert refused["event"] == "refused"
     assert refused["type"] == "RolledBackError"
     assert contents(table) == {}
-    assert table.verify().problems == ()
+    assert table.check.verify().problems == ()
     table.upsert(rows := pa.table({"id": [1], "place": ["a"], "value": [7]}))
     assert contents(table) == {("a", 1): 7}
     assert rows.num_rows == 1
@@ -157,7 +157,7 @@ def wait_for_death(table: Table) -> tuple[object, ...]:
     """Roll back what is dead, until something was."""
     deadline = time.monotonic() + 200
     while time.monotonic() < deadline:
-        ended = table.rollback().ended
+        ended = table.maintenance.rollback().ended
         if ended:
             return ended
         time.sleep(0.1)
@@ -184,14 +184,14 @@ def test_a_writer_killed_at_any_moment_leaves_a_table_that_works(
         table.upsert(pa.table({"id": [kill], "place": ["b"], "value": [kill]}))
         value = kill
     assert value == KILLS // 2 - 1
-    table.rollback()
-    assert table.verify().problems == ()
+    table.maintenance.rollback()
+    assert table.check.verify().problems == ()
 
 
 def check_after_kill(table: Table, said: int | None, *, seed: object) -> None:
     """What was reported is there; what is there is one whole commit."""
-    opened = Table.open(table.describe()["uri"])
-    assert opened.verify(data=False).problems == (), seed
+    opened = Table.open(table.inspect.describe()["uri"])
+    assert opened.check.verify(data=False).problems == (), seed
     values = opened.scan(where="place = 'a'").to_arrow()["value"]
     distinct = pc.unique(values).to_pylist()
     assert len(distinct) <= 1, seed

@@ -30,7 +30,7 @@ table = Table.open(uri)
 print("ready", flush=True)
 while not go.exists():
     time.sleep(0.005)
-report = table.repush(buckets=3, rows_per_task=int(sys.argv[3]), commit_id="one")
+report = table.layout.repush(buckets=3, rows_per_task=int(sys.argv[3]), commit_id="one")
 print(json.dumps([read, report.rows_loaded, report.version]))
 """
 BUSY = """
@@ -77,10 +77,10 @@ def test_two_processes_on_one_repush_do_each_task_once(tmp_path: Path) -> None:
     tasks = sorted(task for read, _, _ in done for task in read)
     assert tasks == list(range(len(tasks))), "each task once"
     assert sum(loaded for _, loaded, _ in done) == ROWS
-    swaps = [entry.version for entry in table.history() if entry.operation == "repush"]
+    swaps = [entry.version for entry in table.inspect.history() if entry.operation == "repush"]
     assert {version for _, _, version in done} <= set(swaps)
     assert table.scan().count() == ROWS
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 def test_a_repush_ends_beside_processes_that_append_without_a_pause(tmp_path: Path) -> None:
@@ -90,11 +90,11 @@ def test_a_repush_ends_beside_processes_that_append_without_a_pause(tmp_path: Pa
     table.append(pa.table({"id": pa.array(range(1000), pa.int64())}))
     writers = [started(BUSY, uri, str(stop), str(number)) for number in (1, 2, 3)]
     try:
-        report = table.repush(properties={"file.compression": "zstd"})
+        report = table.layout.repush(properties={"file.compression": "zstd"})
     finally:
         stop.touch()
     count = 1000 + sum(int(told(each)) for each in writers)
     assert report.version is not None
     assert table.properties["file.compression"] == "zstd"
     assert table.scan().count() == count
-    assert not table.verify().problems
+    assert not table.check.verify().problems

@@ -202,7 +202,7 @@ class Play:
     def committed(self, hand: Orders) -> None:
         """After each commit its writer cleans, or leaves that to the cleaner, and others read."""
         self.reader.follow()
-        self.seen |= set(self.table.handle.cache.snapshot().files["path"].to_pylist())
+        self.seen |= set(self.table._handle.cache.snapshot().files["path"].to_pylist())
         if self.inline:
             hand.ask("clean")
 
@@ -223,18 +223,18 @@ class Play:
         """Read on, which lets the service go on, and look whether it decided anything."""
         self.reader.follow()
         operation = SERVICES[self.cell.service].value
-        return any(entry.operation == operation for entry in self.table.history())
+        return any(entry.operation == operation for entry in self.table.inspect.history())
 
     def ended_by(self, nonce: str) -> int | None:
         """Return the process that rolled an instant back."""
-        for entry in self.table.history():
+        for entry in self.table.inspect.history():
             if any(each.nonce == nonce for each in entry.ended):
                 return int(str(entry.client["pid"]))
         return None
 
 
 def files_on_disk(table: Table) -> set[str]:
-    root = Path(str(table.describe()["uri"]))
+    root = Path(str(table.inspect.describe()["uri"]))
     found = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
     return {str(path) for path in found if path.parts[0] != ".meta"}
 
@@ -272,7 +272,7 @@ def play(
 ) -> None:
     """INV-03 to INV-08 in one cell."""
     table = make(path, cell)
-    uri = str(table.describe()["uri"])
+    uri = str(table.inspect.describe()["uri"])
     with (
         Hand(uri, broken) as first,
         Hand(uri, broken) if other is None else other(uri) as second,
@@ -301,23 +301,23 @@ def play(
             assert deleted, "what no version needs that is kept is deleted"
         expected = {**cast.others, **EXPECTED[cell.writers], ("a", 1): ROUNDS}
         assert reader.held == content(table) == expected
-        checkpoints = list_checkpoints(table.handle.store)
+        checkpoints = list_checkpoints(table._handle.store)
         assert bool(checkpoints) == (cell.state == "from-checkpoints")
         see_statistics(cast)
     assert content(table) == expected
-    assert not table.timeline.pending
-    assert not table.verify().problems
+    assert not table.inspect.timeline().pending
+    assert not table.check.verify().problems
 
 
 def see_statistics(cast: Play) -> None:
     """Bounds are told or not, as the table says; those that are not are made again from files."""
-    files = cast.table.files()
+    files = cast.table.inspect.files()
     if cast.cell.statistics == "without-statistics":
         assert files["stats"].null_count == files.num_rows
         assert cast.table.scan(where=NOWHERE).plan.files.num_rows == files.num_rows
         cast.first.ask("rebuild")
-    opened = Table.open(str(cast.table.describe()["uri"]))
-    assert opened.files()["stats"].null_count == 0
+    opened = Table.open(str(cast.table.inspect.describe()["uri"]))
+    assert opened.inspect.files()["stats"].null_count == 0
     assert opened.scan(where=NOWHERE).plan.files.num_rows == 0
 
 
@@ -375,7 +375,7 @@ def disjoint(cast: Play, value: int) -> None:
 
 
 def version_of(table: Table, nonce: str) -> int:
-    return next(e.version for e in table.history() if str(e.instant).endswith(nonce))
+    return next(e.version for e in table.inspect.history() if str(e.instant).endswith(nonce))
 
 
 LAST = ROUNDS - 1
@@ -417,7 +417,7 @@ def see_it_cleaned(cast: Play, dead: str, cleaner: Hand) -> None:
         return
     if writers == "single":
         assert cast.ended_by(dead) == first.pid
-        newest = [entry for entry in cast.table.history() if entry.action != "clean"]
+        newest = [entry for entry in cast.table.inspect.history() if entry.action != "clean"]
         ends = [entry for entry in newest if any(each.nonce == dead for each in entry.ended)]
         assert ends[0].version < newest[0].version, "before the next one wrote"
     if failed_writes == "eager":
@@ -540,7 +540,7 @@ def test_rfc22_holds_again_and_again_on_one_table(
 ) -> None:
     """INV-03 to INV-08, for an hour in ``make matrix``: rounds, and a writer killed after each."""
     table = make(place, cell)
-    uri, clock = str(table.describe()["uri"]), SystemClock()
+    uri, clock = str(table.inspect.describe()["uri"]), SystemClock()
     until, turns = clock.monotonic() + LONG_S, 0
     with Hand(uri) as first, Hand(uri) as second, Hand(uri) as cleaner:
         cast = Play(cell, table, None, first, second, Follower(table))
@@ -554,8 +554,8 @@ def test_rfc22_holds_again_and_again_on_one_table(
                 assert until_gone(cast, dead), "what the dead left is deleted"
                 turns += 1
     assert cast.reader.held == content(table)
-    assert not table.timeline.pending
-    assert not table.verify(data=True).problems
+    assert not table.inspect.timeline().pending
+    assert not table.check.verify(data=True).problems
     record_property("turns", turns)
     _log.warning("%s: %d writers killed in %d versions", name_of(cell), turns, table.version)
 

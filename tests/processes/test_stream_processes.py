@@ -100,13 +100,15 @@ class Crew:
         assert audit.problems == ()
         assert audit.rows == len(expected)
         assert audit.proven == len(audit.epochs)
-        report = self.table.verify()
+        report = self.table.check.verify()
         assert report.problems == (), report.to_dict()
-        assert self.table.timeline.pending == (), "the last coordinator ended the turns of all"
+        assert self.table.inspect.timeline().pending == (), (
+            "the last coordinator ended the turns of all"
+        )
 
     def rollbacks(self) -> list[str]:
         """Return why instants were rolled back."""
-        every = self.table.handle.cache.timeline.load_after(-1, limit=100_000)
+        every = self.table._handle.cache.timeline.load_after(-1, limit=100_000)
         return [ended.reason for each in every for ended in each.rolled_back]
 
     def close(self) -> None:

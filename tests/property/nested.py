@@ -171,7 +171,7 @@ class Book:
 def add(book: Book, path: str, struct: Part) -> None:
     name = book.free(struct)
     made = book.added(struct, name)
-    book.table.alter().add(f"{path}.{name}", made.kind).commit()
+    book.table.alter.columns().add(f"{path}.{name}", made.kind).commit()
 
 
 def drop(book: Book, path: str, struct: Part) -> None:
@@ -179,7 +179,7 @@ def drop(book: Book, path: str, struct: Part) -> None:
         return add(book, path, struct)
     name = book.random.choice(list(struct.members))
     del struct.members[name]
-    book.table.alter().drop(f"{path}.{name}").commit()
+    book.table.alter.columns().drop(f"{path}.{name}").commit()
     return None
 
 
@@ -188,16 +188,16 @@ def drop_and_add(book: Book, path: str, struct: Part) -> None:
     add(book, path, struct)
     name = book.random.choice(list(struct.members))
     kind = struct.members.pop(name).kind
-    book.table.alter().drop(f"{path}.{name}").commit()
+    book.table.alter.columns().drop(f"{path}.{name}").commit()
     made = book.added(struct, name)
     made.kind = kind if kind in KINDS else made.kind
-    book.table.alter().add(f"{path}.{name}", made.kind).commit()
+    book.table.alter.columns().add(f"{path}.{name}", made.kind).commit()
 
 
 def rename(book: Book, path: str, struct: Part) -> None:
     old, new = book.random.choice(list(struct.members)), book.free(struct)
     struct.members = {new if n == old else n: part for n, part in struct.members.items()}
-    book.table.alter().rename(f"{path}.{old}", new).commit()
+    book.table.alter.columns().rename(f"{path}.{old}", new).commit()
 
 
 def swap_names(book: Book, path: str, struct: Part) -> None:
@@ -206,7 +206,9 @@ def swap_names(book: Book, path: str, struct: Part) -> None:
     one, other = book.random.sample(list(struct.members), 2)
     names = {one: other, other: one}
     struct.members = {names.get(n, n): part for n, part in struct.members.items()}
-    alter = book.table.alter().rename(f"{path}.{one}", "between").rename(f"{path}.{other}", one)
+    alter = (
+        book.table.alter.columns().rename(f"{path}.{one}", "between").rename(f"{path}.{other}", one)
+    )
     alter.rename(f"{path}.between", other).commit()
     return None
 
@@ -217,7 +219,7 @@ def move(book: Book, path: str, struct: Part) -> None:
         return add(book, path, struct)
     first, *_, last = struct.members
     struct.members[first] = struct.members.pop(first)
-    book.table.alter().move(f"{path}.{first}", after=last).commit()
+    book.table.alter.columns().move(f"{path}.{first}", after=last).commit()
     return None
 
 
@@ -228,7 +230,7 @@ def widen(book: Book, path: str, struct: Part) -> None:
     name = book.random.choice(narrow)
     part = struct.members[name]
     part.kind = WIDER[part.kind]
-    book.table.alter().widen(f"{path}.{name}", part.kind).commit()
+    book.table.alter.columns().widen(f"{path}.{name}", part.kind).commit()
     return None
 
 

@@ -89,7 +89,7 @@ class AlteredTable(RuleBasedStateMachine):
         column=_COLUMN, kind=st.sampled_from([_INT, _LONG]), default=st.none() | st.integers(0, 9)
     )
     def add(self, column: str, kind: str, default: int | None) -> None:
-        change = self.table.alter().add(column, kind, default=default)
+        change = self.table.alter.columns().add(column, kind, default=default)
         if column in self.model.kinds:
             self._refused(change.commit)
             return
@@ -106,7 +106,7 @@ class AlteredTable(RuleBasedStateMachine):
     @rule(data=st.data())
     def drop(self, data: st.DataObject) -> None:
         column = data.draw(st.sampled_from(sorted(self.model.kinds)))
-        self.table.alter().drop(column).commit()
+        self.table.alter.columns().drop(column).commit()
         del self.model.kinds[column], self.model.defaults[column]
         for row in self.model.rows.values():
             del row[column]
@@ -115,7 +115,7 @@ class AlteredTable(RuleBasedStateMachine):
     @rule(data=st.data(), name=_COLUMN)
     def rename(self, data: st.DataObject, name: str) -> None:
         column = data.draw(st.sampled_from(sorted(self.model.kinds)))
-        change = self.table.alter().rename(column, name)
+        change = self.table.alter.columns().rename(column, name)
         if name in self.model.kinds:
             if name != column:
                 self._refused(change.commit)
@@ -133,7 +133,7 @@ class AlteredTable(RuleBasedStateMachine):
     @rule(data=st.data())
     def widen(self, data: st.DataObject) -> None:
         column = data.draw(st.sampled_from(sorted(self.model.kinds)))
-        self.table.alter().widen(column, _LONG).commit()
+        self.table.alter.columns().widen(column, _LONG).commit()
         self.model.kinds[column] = _LONG
         self._note()
 
@@ -141,17 +141,17 @@ class AlteredTable(RuleBasedStateMachine):
     def narrow(self, data: st.DataObject) -> None:
         column = data.draw(st.sampled_from(sorted(self.model.kinds)))
         if self.model.kinds[column] == _LONG:
-            self._refused(self.table.alter().widen(column, _INT).commit)
+            self._refused(self.table.alter.columns().widen(column, _INT).commit)
 
     @rule()
     def compact(self) -> None:
-        self.table.compact()
+        self.table.maintenance.compact()
         self._note()
 
     @rule(data=st.data())
     def restore(self, data: st.DataObject) -> None:
         version = data.draw(st.sampled_from(sorted(self.model.old)))
-        self.table.restore(version=version)
+        self.table.versions.restore(version=version)
         columns, rows = self.model.old[version]
         found = self.table.schema
         self.model.kinds = {

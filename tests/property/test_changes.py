@@ -78,7 +78,7 @@ def keyed(table: Table, now: State, step: tuple[str, State, int]) -> State:
             table.overwrite(data(fresh), where=f"id < {bound}")
             return {k: v for k, v in now.items() if k[1] >= bound} | fresh
         case "compact":
-            table.compact()
+            table.maintenance.compact()
             return now
         case _:
             with table.transaction() as tx:
@@ -146,7 +146,7 @@ def test_changes_lead_from_any_version_to_any_later_one(
     assert replayed(table, 0, table.version, states) == states[table.version]
     assert_files_are_what_versions_differ_in(table)
     if since < table.version:
-        table.restore(version=since)
+        table.versions.restore(version=since)
         states[table.version] = states[since]
     for version in states:
         assert_net_changes(table, version, table.version, states)
@@ -154,8 +154,8 @@ def test_changes_lead_from_any_version_to_any_later_one(
 
 def assert_net_changes(table: Table, since: int, until: int, states: dict[int, State]) -> None:
     """See to it that what commits come to all together is how two states differ (INV-04)."""
-    window, lease = pin_changes(table.handle, since, until)
-    net = ChangeScan(table.handle.store, net_changes(table.handle, window))
+    window, lease = pin_changes(table._handle, since, until)
+    net = ChangeScan(table._handle.store, net_changes(table._handle, window))
     found = net.to_arrow().to_pylist()
     lease.release()
     then, now = states[since], states[until]
@@ -171,7 +171,7 @@ def assert_net_changes(table: Table, since: int, until: int, states: dict[int, S
 
 def assert_files_are_what_versions_differ_in(table: Table) -> None:
     """See to it that the quick way to changed files gives what comparing snapshots gives."""
-    handle = table.handle
+    handle = table._handle
     state = handle.cache.refresh()
     folded = state.folded(handle.store)
     every = changed_files(folded, dict.fromkeys(range(1, state.version + 1), 0)).to_pylist()

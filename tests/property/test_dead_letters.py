@@ -76,7 +76,7 @@ def test_a_record_is_a_dead_letter_exactly_if_its_row_would_be_refused(
         checks={name: CHECKS[name] for name in checks},
         generated={name: GENERATED[name] for name in generated},
     )
-    spec = table.handle.cache.known().table.spec
+    spec = table._handle.cache.known().table.spec
     brought = pa.Table.from_pylist(found, pa.schema(list(COLUMNS.items())))
     told = dict(RowCheck.of(spec).refused(brought))
     alone = [refuses(spec, brought.slice(at, 1)) for at in range(len(found))]

@@ -93,7 +93,7 @@ class World:
         writer = self.table.writer("upsert", replicas=self.replicas(names))
         writer.__enter__().write(self.rows(ids, rev))
         self.dead.append(writer)
-        roll_back_failed(self.table.handle, reason="test", everything=True)
+        roll_back_failed(self.table._handle, reason="test", everything=True)
 
     def upsert(self, ids, rev) -> None:
         self.table.upsert(self.rows(ids, rev))
@@ -106,10 +106,10 @@ class World:
         assert held(self.sinks[name]) == content(self.table)
 
     def restore(self) -> None:
-        self.table.restore(version=max(0, self.table.version - 1))
+        self.table.versions.restore(version=max(0, self.table.version - 1))
 
     def compact(self) -> None:
-        self.table.compact(full=True)
+        self.table.maintenance.compact(full=True)
 
     def check(self) -> None:
         """A sink that is in step holds what the table does; one that is not told of, nothing."""
@@ -155,4 +155,4 @@ def test_a_sink_that_is_in_step_holds_the_rows_of_the_table(steps, ordered) -> N
     for name in NAMES:
         world.repair(name)
     assert all(each.in_step for each in status(world.table))
-    assert world.table.verify().problems == ()
+    assert world.table.check.verify().problems == ()

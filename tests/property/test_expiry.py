@@ -112,15 +112,15 @@ def test_what_expires_is_what_the_model_says(
         columns = {name: [getattr(row, name) for row in fresh] for name in ("number", "place")}
         times = pa.array([row.at for row in fresh], table.schema.field("at").type)
         version = table.append(pa.table({**columns, "at": times})).version
-        written_ms = table.history(limit=1)[0].completed_ms
+        written_ms = table.inspect.history(limit=1)[0].completed_ms
         assert table.version == version
         rows += [Row(row.number, row.place, row.at, written_ms) for row in fresh]
         clock.advance(3600 * data.draw(st.integers(0, 30)))
     for hours in looks:
         clock.advance(3600 * hours)
-        table.expire()
+        table.maintenance.expire()
         rows = left(rows, lifetime, clock.now_ms())
         found = sorted(table.scan(columns=["number"]).to_arrow()["number"].to_pylist())
         assert found == [row.number for row in rows]
-        assert table.expire().commits == ()
-    assert not table.verify().problems
+        assert table.maintenance.expire().commits == ()
+    assert not table.check.verify().problems

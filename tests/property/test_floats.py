@@ -158,7 +158,7 @@ def rewritten(spark: SparkSession, table: Table, place: Path) -> None:
     Dictionary, bounds of row groups and of pages, and a bloom filter: as files may have that others
     wrote, or an older version.
     """
-    for number, path in enumerate(table.files()["path"].to_pylist()):
+    for number, path in enumerate(table.inspect.files()["path"].to_pylist()):
         made = place.parent / f"made-{number}"
         writer = spark.read.parquet(str(place / path)).coalesce(1).write
         for column in COLUMNS:
@@ -207,7 +207,7 @@ def test_only_filters_on_floats_are_kept_from_parquets_reader(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table, _ = filled(tmp_path / "t")
-    table.alter().add("s.c", "int").commit()
+    table.alter.columns().add("s.c", "int").commit()
     rows_ = table.scan(where="id >= 5 AND x >= 0 AND s.c = 1 OR s.n.y = 0").to_spark(spark)
     table.scan(where="id >= 5 AND x >= 0").to_spark(spark).where("name = 'n'").explain()
     shown = capsys.readouterr().out

@@ -152,7 +152,7 @@ def test_every_row_has_the_values_of_its_expressions(
             same = {key for key, each in model.items() if made(each, rules)["g0"] == value}
             ids = table.scan(where=f"g0 = {value}").to_arrow()["id"].to_pylist()
             assert set(ids) == same
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
     forget(uri)
 
 
@@ -200,7 +200,7 @@ def _do(
         writes[name]()
     except ConstraintError:
         assert wrong
-        after = [each.operation for each in table.history() if each.version > before]
+        after = [each.operation for each in table.inspect.history() if each.version > before]
         assert set(after) <= {"rollback"}  # of files of a bucket that was staged before
         return
     assert not wrong

@@ -48,12 +48,12 @@ def delete_where(table: Table, keys: set[int], _: int, held: Held) -> Held:
 
 
 def cluster(table: Table, _keys: set[int], value: int, held: Held) -> Held:
-    table.cluster("v", kind=("sort", "hilbert")[value % 2])
+    table.maintenance.cluster(order_by="v", kind=("sort", "hilbert")[value % 2])
     return held
 
 
 def compact(table: Table, _keys: set[int], value: int, held: Held) -> Held:
-    table.compact(full=value % 2 == 0)
+    table.maintenance.compact(full=value % 2 == 0)
     return held
 
 
@@ -84,7 +84,7 @@ def test_every_key_has_the_row_that_a_dictionary_has(
         mock.patch("plait.arrow.output.ORDERED_GROUP_ROWS", 4),
         mock.patch("plait.files.key_index.BLOCK_ENTRIES", 16),
     ):
-        table.cluster("v", kind="sort")
+        table.maintenance.cluster(order_by="v", kind="sort")
         for value, (act, keys) in enumerate(acts):
             held = act(table, keys, 1000 + value, held)
             for key in keys:
@@ -92,4 +92,4 @@ def test_every_key_has_the_row_that_a_dictionary_has(
                 assert found == ([held[key]] if key in held else [])
         found = {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
         assert found == held
-        assert not table.verify().problems
+        assert not table.check.verify().problems

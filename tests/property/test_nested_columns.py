@@ -66,7 +66,7 @@ def test_spark_tells_members_apart_by_their_ids_at_every_version(
         )  # while rows of before are on their way
     assert found(book.table.scan().to_arrow()) == expected((book.columns, book.rows))
     assert found(streamed(spark, tmp_path)) == expected((book.columns, book.rows))
-    assert not book.table.verify(data=True).problems
+    assert not book.table.check.verify(data=True).problems
 
 
 def require_changes(book: Book, changes: pa.Table) -> None:

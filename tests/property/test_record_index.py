@@ -56,17 +56,17 @@ def _do(table: Table, act: tuple[Any, ...]) -> None:
             with table.writer("overwrite", partitions="dynamic") as writer:
                 writer.write(_table_of(rows, place))
         case "build", []:
-            table.create_index()
+            table.index.create()
         case "compact", []:
-            table.compact()
+            table.maintenance.compact()
         case "restore", [back]:
-            table.restore(version=max(0, table.version - back))
+            table.versions.restore(version=max(0, table.version - back))
         case "repush", [buckets]:
-            table.repush(buckets=buckets)
+            table.layout.repush(buckets=buckets)
         case "lose", [number]:
-            _lose(table.handle.store, number)
-        case "drop", [] if table.index_status().name is not None:
-            table.drop_index()
+            _lose(table._handle.store, number)
+        case "drop", [] if table.index.status().name is not None:
+            table.index.drop()
 
 
 def _lose(store: Store, number: int) -> None:
@@ -90,7 +90,7 @@ def test_a_look_up_gives_the_rows_of_a_scan_at_any_lag_of_the_index(
         table_type=table_type,
     )  # fmt: skip
     try:
-        table.create_index()
+        table.index.create()
         for act in acts:
             _do(table, act)
             expected = _shown(table.scan().to_arrow())

@@ -33,7 +33,7 @@ class Changes:
         hub, stream = Hub(), table.stream("s")
         self.coordinator = stream.coordinator(hub.coordinator(), "upsert")
         self.writer: Participant = stream.participant(hub.writer(), "w")
-        self.model = Model(table.handle.cache.known().table)  # type: ignore[arg-type]  # it has a spec
+        self.model = Model(table._handle.cache.known().table)  # type: ignore[arg-type]  # it has a spec
         self.names = list(
             dict.fromkeys([*self.model.spec.key, *self.model.spec.layout.partition_by])
         )

@@ -162,7 +162,7 @@ class RepushMachine(RuleBasedStateMachine):
     def take_for_dead(self, at: int) -> None:
         """INV-03: whatever it staged, under whatever layout, goes."""
         ours = self.open.pop(at % len(self.open))
-        self.table.rollback(ours.writer.instant)
+        self.table.maintenance.rollback(ours.writer.instant)
         self._remember()
 
     # --- repushes --------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class RepushMachine(RuleBasedStateMachine):
         fault = Fault("crash_before", nth=at)
         with suppress(SimulatedCrashError, RepushRefusedError):
             crashing, _ = open_wrapped(self.uri, lambda store: FaultStore(store, [fault]))
-            crashing.repush(**wanted.options(), rows_per_task=per_task, source=self.source)
+            crashing.layout.repush(**wanted.options(), rows_per_task=per_task, source=self.source)
         self.table = Table.open(self.uri)
         self._remember()
         self._look_at(wanted)
@@ -210,10 +210,10 @@ class RepushMachine(RuleBasedStateMachine):
     ) -> None:
         """What is committed until it goes on is carried over."""
         wanted = self._asks_for(layout, back, saved=saved)
-        handle = Table.open(self.uri).handle
+        handle = Table.open(self.uri)._handle
         stopped = Table(replace(handle, ports=replace(handle.ports, observer=StopAt(phase))))
         with suppress(KeyboardInterrupt, InstantExpiredError, RepushRefusedError):
-            stopped.repush(**wanted.options(), source=self.source)
+            stopped.layout.repush(**wanted.options(), source=self.source)
         self._remember()
         self._look_at(wanted)
 
@@ -258,7 +258,7 @@ class RepushMachine(RuleBasedStateMachine):
     def _repush(self, wanted: Layout) -> None:
         collided, source = self.collided, self.source
         try:
-            report = self.table.repush(**wanted.options(), rows_per_task=3, source=source)
+            report = self.table.layout.repush(**wanted.options(), rows_per_task=3, source=source)
         except RepushRefusedError:
             self._remember()
             if source is None:
@@ -269,7 +269,7 @@ class RepushMachine(RuleBasedStateMachine):
                 assert crossed or wanted.collides(self.past[source])
             self._look_at(wanted)
             assert self.wanted is not None
-            self.table.cancel_repush()
+            self.table.layout.cancel()
             self._remember()
             self._look_at(wanted)
         else:
@@ -282,7 +282,7 @@ class RepushMachine(RuleBasedStateMachine):
 
     def _look_at(self, wanted: Layout) -> None:
         """See how a repush stands."""
-        table = self.table.handle.cache.refresh().table
+        table = self.table._handle.cache.refresh().table
         if table.repush is not None:
             self.wanted = wanted
             self.collided = self.collided or wanted.collides(self.now)
@@ -301,7 +301,7 @@ class RepushMachine(RuleBasedStateMachine):
         )
         if found != self.layout:
             assert found == wanted
-            swap = max(r.version for r in self.table.history() if r.operation == "repush")
+            swap = max(r.version for r in self.table.inspect.history() if r.operation == "repush")
             self.layout = found
             self.now = {found.identity(row): row for row in self.now.values()}
             for version in range(swap, max(self.past) + 1):
@@ -329,13 +329,13 @@ class RepushMachine(RuleBasedStateMachine):
             self.past[version], self.layouts[version] = dict(rows), wanted
 
     def _newest(self, operation: str) -> int:
-        found = [row.version for row in self.table.history() if row.operation == operation]
+        found = [row.version for row in self.table.inspect.history() if row.operation == operation]
         return max(found, default=-1)
 
     @precondition(lambda self: self.wanted)
     @rule()
     def cancel(self) -> None:
-        self.table.cancel_repush()
+        self.table.layout.cancel()
         self.wanted, self.source, self.collided = None, None, False
         self._remember()
 
@@ -343,17 +343,17 @@ class RepushMachine(RuleBasedStateMachine):
 
     @rule(full=st.booleans())
     def compact(self, *, full: bool) -> None:
-        self.table.compact(full=full)
+        self.table.maintenance.compact(full=full)
         self._remember()
 
     @rule()
     def clean(self) -> None:
-        self.table.clean()
+        self.table.maintenance.clean()
         self._remember()
 
     @rule()
     def archive(self) -> None:
-        self.table.archive()
+        self.table.maintenance.archive()
         self._remember()
 
     @rule()
@@ -365,11 +365,11 @@ class RepushMachine(RuleBasedStateMachine):
         self._remember()
         version = max(0, self.table.version - back)
         if name in self.saved:
-            self.table.drop_savepoint(name)
+            self.table.versions.drop_savepoint(name)
             del self.saved[name]
         else:
             with suppress(InstantExpiredError):
-                self.table.savepoint(name, version=version)
+                self.table.versions.savepoint(name, version=version)
                 self.saved[name] = version
         self._remember()
 
@@ -380,7 +380,7 @@ class RepushMachine(RuleBasedStateMachine):
         if saved and self.saved:
             to = min(self.saved.values())
         try:
-            report = self.table.restore(version=to)
+            report = self.table.versions.restore(version=to)
         except InstantExpiredError:
             assert self._may_be_gone(to)
             return
@@ -454,29 +454,29 @@ class RepushMachine(RuleBasedStateMachine):
         if not hasattr(self, "table"):
             return
         for each in self.open:
-            self.table.rollback(each.writer.instant)
+            self.table.maintenance.rollback(each.writer.instant)
         for name in self.saved:
-            self.table.drop_savepoint(name)
-        self.table.cancel_repush()
+            self.table.versions.drop_savepoint(name)
+        self.table.layout.cancel()
         # Those who were killed seem alive: their process is ours.
-        roll_back_failed(self.table.handle, reason="test", everything=True)
-        assert not self.table.verify(data=True).problems
-        assert not self.table.timeline.pending
+        roll_back_failed(self.table._handle, reason="test", everything=True)
+        assert not self.table.check.verify(data=True).problems
+        assert not self.table.inspect.timeline().pending
         self._nothing_is_left()
         forget(self.uri)
 
     def _nothing_is_left(self) -> None:
         """Cleans that keep one version leave its files and nothing else (INV-06)."""
-        store = self.table.handle.store
+        store = self.table._handle.store
         store.delete([info.path for info in store.list(paths.LEASES)])  # of those who were killed
-        self.table.set({"clean.retain.versions": 1})
-        while (plan := self.table.clean().plan).condemned or plan.waiting:
+        self.table.alter.set({"clean.retain.versions": 1})
+        while (plan := self.table.maintenance.clean().plan).condemned or plan.waiting:
             assert plan.version < self.table.version  # one takes as many files as a decision names
         assert rows_of(self.table.scan()) == sorted(self.now.values())
-        report = self.table.verify(data=True)
+        report = self.table.check.verify(data=True)
         assert not report.problems
-        live = {*self.table.files()["path"].to_pylist()}
-        listed = {info.path for info in self.table.handle.store.list("")}
+        live = {*self.table.inspect.files()["path"].to_pylist()}
+        listed = {info.path for info in self.table._handle.store.list("")}
         data = {path for path in listed if not path.startswith(".meta/")}
         assert live <= data
         extra = {path for path in data - live if ".dv." not in path and ".keys." not in path}

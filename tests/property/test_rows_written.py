@@ -42,7 +42,7 @@ class Model:
             ids = [next(self.numbers) for _ in ids]
         given_rows = pa.table({"id": ids, "v": [value] * len(ids), "w": [0] * len(ids)})
         written = getattr(self, kind)(ids, given_rows, value)
-        now_ms = self.table.history(limit=1)[0].completed_ms
+        now_ms = self.table.inspect.history(limit=1)[0].completed_ms
         self.rows.update(dict.fromkeys(written, (value, now_ms)))
         self.then[self.table.version] = dict(self.rows)
         found = {r["id"]: r["v"] for r in self.table.scan().to_arrow().to_pylist()}
@@ -96,23 +96,23 @@ class Model:
         return []
 
     def compact(self, *_: object) -> list[int]:
-        self.table.compact(full=True)
+        self.table.maintenance.compact(full=True)
         return []
 
     def cluster(self, *_: object) -> list[int]:
-        self.table.cluster("v")
+        self.table.maintenance.cluster(order_by="v")
         return []
 
     def restore(self, ids: list[int], *_: object) -> list[int]:
         versions = sorted(self.then)
         version = versions[ids[0] % len(versions)]
-        self.table.restore(version=version)
+        self.table.versions.restore(version=version)
         self.rows = dict(self.then[version])
         return []
 
     def expire(self, ids: list[int], *_: object) -> list[int]:
         self.clock.advance(HOUR_MS / 1000 * ids[0])
-        self.table.expire()
+        self.table.maintenance.expire()
         limit_ms = self.clock.now_ms() - self.after_ms
         self.rows = {each: (v, at) for each, (v, at) in self.rows.items() if at > limit_ms}
         return []
@@ -152,4 +152,4 @@ def test_a_row_expires_when_its_time_is_over_and_never_before(
             model.step(kind, ids)
             clock.advance(600 * ids[-1])
     model.step("expire", [4])
-    assert not model.table.verify(history=True).problems
+    assert not model.table.check.verify(history=True).problems

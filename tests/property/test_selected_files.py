@@ -269,7 +269,7 @@ def test_writers_that_load_only_their_partitions_write_what_a_dict_would(
             found = table.scan(where=f"p = '{place}'").to_arrow()
             assert content(found) == {k: v for k, v in now.items() if k[1] == place}
         assert content(table.scan().to_arrow()) == now
-        assert not table.verify().problems
+        assert not table.check.verify().problems
 
 
 def done(

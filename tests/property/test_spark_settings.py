@@ -184,12 +184,12 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
     place = str(tmp_path_factory.mktemp("settings") / "t")
     made = Table.create(place, SCHEMA, record_key=["id"], table_type="mor", buckets=1)
     made.upsert(rows(0, 8))
-    alter = made.alter()
+    alter = made.alter.columns()
     for name, (kind, default) in ADDED.items():
         alter = alter.add(name, kind, default=default)
     alter.add("s.new", "int").rename("s.a", "z").add("s.a", "string").rename("s.z", "q").commit()
-    made.alter().drop("s.a").rename("s.q", "a").widen("tiny", "int").commit()
-    made.alter().add("m.value.b", "bigint").widen("m.value.a", "double").commit()
+    made.alter.columns().drop("s.a").rename("s.q", "a").widen("tiny", "int").commit()
+    made.alter.columns().add("m.value.b", "bigint").widen("m.value.a", "double").commit()
     made.delete(where="id = 5")
     return made
 
@@ -235,7 +235,7 @@ def test_settings_do_not_change_what_is_read_and_written(
         again.save(str(tmp_path / "copy"))
         assert plain(copy.scan().to_arrow(), schema) == everything
         changed(copy, spark, everything)
-    assert not copy.verify(data=True).problems
+    assert not copy.check.verify(data=True).problems
 
 
 def changed(copy: Table, spark: SparkSession, everything: list[dict[str, Any]]) -> None:
@@ -274,4 +274,4 @@ def in_spark(table: Table, spark: SparkSession) -> dict[str, list[int]]:
 
 
 def place_of(table: Table) -> str:
-    return str(table.describe()["uri"])
+    return str(table.inspect.describe()["uri"])

@@ -133,15 +133,15 @@ class TableMachine(RuleBasedStateMachine):
     def rewrite(self, how: str) -> None:
         """INV-14, INV-15: no row changes, and whoever is at work does not notice."""
         if how in ("due", "full"):
-            self.table.compact(full=how == "full")
+            self.table.maintenance.compact(full=how == "full")
         else:
-            self.table.cluster(() if how == "order" else how)
+            self.table.maintenance.cluster(order_by=() if how == "order" else how)
         self._remember()
 
     @rule()
     def expire(self) -> None:
         """INV-15: what is over goes, and whoever is at work goes on."""
-        commits = self.table.expire().commits
+        commits = self.table.maintenance.expire().commits
         left = {key: value for key, value in self.now.items() if key not in EXPIRED}
         assert bool(commits) == (left != self.now)
         for each in commits:
@@ -219,7 +219,7 @@ class TableMachine(RuleBasedStateMachine):
         return bool(same) if self.policy == "key" else self._overwritten(ours)
 
     def _overwritten(self, ours: Open) -> bool:
-        rows = self.table.history()
+        rows = self.table.inspect.history()
         return any(row.operation == "overwrite" and row.version > ours.base for row in rows)
 
     @precondition(lambda self: self.open)
@@ -227,7 +227,7 @@ class TableMachine(RuleBasedStateMachine):
     def take_for_dead(self, at: int) -> None:
         """INV-03: a recoverer ends a living writer, whose commit is refused then."""
         ours = self.open.pop(at % len(self.open))
-        self.table.rollback(ours.writer.instant)
+        self.table.maintenance.rollback(ours.writer.instant)
         self._remember()
 
     # --- restores ----------------------------------------------------------------------------
@@ -247,11 +247,11 @@ class TableMachine(RuleBasedStateMachine):
         self._remember()
         version = max(0, self.table.version - back)
         if name in self.saved:
-            self.table.drop_savepoint(name)
+            self.table.versions.drop_savepoint(name)
             del self.saved[name]
         else:
             try:
-                self.table.savepoint(name, version=version)
+                self.table.versions.savepoint(name, version=version)
                 self.saved[name] = version
             except InstantExpiredError:
                 assert back >= 3
@@ -270,7 +270,7 @@ class TableMachine(RuleBasedStateMachine):
 
     def _restore(self, to: int, *, replay: bool) -> None:
         try:
-            report = self.table.restore(version=to, replay=replay)
+            report = self.table.versions.restore(version=to, replay=replay)
         except InstantExpiredError:
             assert self.table.version - to >= 3
             assert to not in self.saved.values(), "INV-05"
@@ -288,7 +288,7 @@ class TableMachine(RuleBasedStateMachine):
         self._remember()
         commits = [version for version in self.commits if version in self._contained]
         try:
-            report = self.table.undo()
+            report = self.table.versions.undo()
         except InstantExpiredError:
             assert self.table.version - max(commits) >= 2
         except InstantNotFoundError:
@@ -303,7 +303,7 @@ class TableMachine(RuleBasedStateMachine):
     @rule()
     def replay(self) -> None:
         undone = {name for name in self.ids if self._is_undone(name)}
-        report = self.table.replay()
+        report = self.table.versions.replay()
         assert set(report.plan.commit_ids) == undone
         assert bool(report.plan.applications) == self._lost
         self._remember()
@@ -382,34 +382,34 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(now=st.booleans())
     def clean(self, now: bool) -> None:
-        self.table.clean(self.table.plan_clean(now=now))
+        self.table.maintenance.clean(self.table.maintenance.clean(now=now, dry_run=True))
         self._remember()
 
     @rule(statistics=st.sampled_from(["on", "off"]))
     def tell_bounds(self, statistics: str) -> None:
-        self.table.set({"metadata.statistics": statistics})
+        self.table.alter.set({"metadata.statistics": statistics})
         self._remember()
 
     @rule()
     def rebuild(self) -> None:
         """INV-11: bounds that no decision tells are those of the files."""
-        self.table.set({"metadata.statistics": "on"})
+        self.table.alter.set({"metadata.statistics": "on"})
         self._remember()
-        self.table.rebuild_metadata()
-        assert self.table.files()["stats"].null_count == 0
+        self.table.maintenance.rebuild_metadata()
+        assert self.table.inspect.files()["stats"].null_count == 0
         self._remember()
 
     @rule()
     def undo_clean(self) -> None:
         """INV-05: what is not final can be read again."""
-        undone = self.table.undo_clean()
-        assert undone.horizon == self.table.describe()["horizon"]
+        undone = self.table.maintenance.undo_clean()
+        assert undone.horizon == self.table.inspect.describe()["horizon"]
         self._remember()
 
     @rule()
     def archive(self) -> None:
         """INV-01: decisions leave their slots, and open writers do not notice (INV-15)."""
-        self.table.archive()
+        self.table.maintenance.archive()
         self._remember()
 
     @rule()
@@ -427,10 +427,12 @@ class TableMachine(RuleBasedStateMachine):
             crashing.upsert(rows(keys, value), commit_id=name)
         except SimulatedCrashError:
             self.table = Table.open(self.uri)
-        result = self.table.find_commit(name)
-        for entry in self.table.timeline.pending:
+        result = self.table.inspect.find_commit(name)
+        for entry in self.table.inspect.timeline().pending:
             if entry.instant not in {each.writer.instant for each in self.open}:
-                self.table.rollback(entry.instant) if result is None else self.table.rollback()
+                self.table.maintenance.rollback(
+                    entry.instant
+                ) if result is None else self.table.maintenance.rollback()
         if result is not None:
             self.ids[name] = [result.version]
             self._landed(result.version, {**self.now, **dict.fromkeys(keys, value)}, keys)
@@ -460,11 +462,11 @@ class TableMachine(RuleBasedStateMachine):
         if not hasattr(self, "table"):
             return
         for each in self.open:
-            self.table.rollback(each.writer.instant)
-        self.table.rollback()
-        report = self.table.verify()
+            self.table.maintenance.rollback(each.writer.instant)
+        self.table.maintenance.rollback()
+        report = self.table.check.verify()
         assert not report.problems
-        assert not self.table.timeline.pending
+        assert not self.table.inspect.timeline().pending
 
     def _landed(self, version: int, content: Rows, keys: set[int] | None) -> None:
         if version in self.past:  # it changed nothing at its base, and stands there (RFC 0016)

@@ -188,7 +188,7 @@ def made(kind: str, policy: str, isolation: str, *, index: bool = False) -> Tabl
         unique="table",
     )
     if index:
-        table.create_index()
+        table.index.create()
     return table
 
 
@@ -212,7 +212,7 @@ def test_writes_of_clients_at_once_are_those_of_one_after_another(
             assert following is not None
             model = following
         assert content(table, version) == model
-    assert not table.verify().problems
+    assert not table.check.verify().problems
     assert replayed(table) == model
 
 
@@ -226,7 +226,7 @@ def test_a_key_lives_once_at_each_version_also_under_snapshot_isolation(
     run(table, steps)
     for version in range(table.version + 1):
         content(table, version)
-    assert not table.verify().problems
+    assert not table.check.verify().problems
     assert replayed(table) == content(table)
 
 

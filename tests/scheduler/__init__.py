@@ -9,7 +9,7 @@ actor was told. A failure is shrunk, and prints as a program that replays.
 >>> from plait.storage import open_store
 >>> table = Table.create("memory://scheduler-doc", "id bigint", lock="none")
 >>> def turn(handle):
-...     return Table(handle).set({"lock.wait": "1s"})
+...     return Table(handle).alter.set({"lock.wait": "1s"})
 >>> scenario = Scenario(
 ...     "two who set an option",
 ...     Start.of(open_store("memory://scheduler-doc")),

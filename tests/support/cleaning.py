@@ -92,11 +92,11 @@ class Cleaned:
         create_table(store, self._ports(), defined)
         table = self._open(store)
         table.upsert(rows_of(range(4)))
-        table.create_index()
+        table.index.create()
         table.upsert(rows_of(range(4, 8)))
-        table.build_index()
+        table.index.build()
         table.upsert(rows_of(range(0, 8, 3)))
-        table.set({"metadata.statistics": "on"})  # so bounds are to be made again
+        table.alter.set({"metadata.statistics": "on"})  # so bounds are to be made again
         self.base = table.version
         self._made: dict[bool, tuple[Files, Files]] = {}
         for warm in (False, True):
@@ -138,9 +138,9 @@ class Cleaned:
         other = self._open(store)
         for keys in (range(8), range(4)):
             other.upsert(rows_of(keys))
-            other.build_index()
-        other.compact(full=True)
-        other.archive()
+            other.index.build()
+        other.maintenance.compact(full=True)
+        other.maintenance.archive()
         forget(store._uri)
         return store._space.files
 
@@ -155,4 +155,4 @@ class Cleaned:
         files.clear()
         files |= {path: entry for path, entry in after.items() if path not in gone} | own
         self.clock.advance(1)
-        self._open(store).clean()
+        self._open(store).maintenance.clean()

@@ -61,7 +61,7 @@ def by_hand(scene: Scene, handle: TableHandle, *buckets: int, **how: object) -> 
 def write(scene: Scene, *buckets: int, mark: str = "other", **how: object) -> CommitResult:
     """Write as another client."""
     wanted: list[BucketId] = [((), number) for number in buckets or (0,)]
-    return Work.begin(scene.other().handle, wanted, mark=mark, **how).commit()  # type: ignore[arg-type]  # of several scenes
+    return Work.begin(scene.other()._handle, wanted, mark=mark, **how).commit()  # type: ignore[arg-type]  # of several scenes
 
 
 def upsert_by_hand(scene: Scene, *buckets: int, **how: object) -> Work:
@@ -184,7 +184,7 @@ def rolled_back_at_the_slot(scene: Scene) -> None:
 
 def roll_back(scene: Scene, work: Work) -> object:
     """End the instant of the watched client as another one."""
-    handle = scene.other().handle
+    handle = scene.other()._handle
     return publish_rollback(handle, work.txn.instant, "a test", [()], since=work.txn.v0)
 
 
@@ -201,7 +201,7 @@ def another_contract(scene: Scene) -> None:
     scene.create()
     write(scene, 1)
     work = upsert_by_hand(scene)
-    table = scene.other().handle.cache.refresh().table.to_dict()
+    table = scene.other()._handle.cache.refresh().table.to_dict()
     table["contract"] = Contract("single_writer", "none", "eager").to_dict()
     forge(scene.store, lambda d: replace(d, table=table, operation=Operation.PROPERTY), like=0)
     scene.act(work.commit)
@@ -312,7 +312,7 @@ def commit_read(
 def reserved_by_another(scene: Scene) -> None:
     """The head has a reservation of the same place: wait, then redo what its holder wrote."""
     scene.create()
-    holder = Work.begin(scene.other().handle, mark="holder")
+    holder = Work.begin(scene.other()._handle, mark="holder")
     reserve(scene, holder)
     scene.at("phase wait", holder.commit)
     scene.act(upsert_by_hand(scene).commit)
@@ -321,7 +321,7 @@ def reserved_by_another(scene: Scene) -> None:
 def reserved_meanwhile(scene: Scene) -> None:
     """The reservation comes with a lost slot; its holder gives up."""
     scene.create()
-    holder = Work.begin(scene.other().handle, mark="holder")
+    holder = Work.begin(scene.other()._handle, mark="holder")
     work = upsert_by_hand(scene)
     reserve(scene, holder)
     scene.at("phase wait", lambda: holder.txn.abort("a test"))
@@ -331,7 +331,7 @@ def reserved_meanwhile(scene: Scene) -> None:
 def refused_where_another_reserved(scene: Scene) -> None:
     """Who is refused anyway neither waits nor reserves."""
     scene.create(properties={"commit.reserve.after": 1})
-    holder, work = Work.begin(scene.other().handle, mark="holder"), upsert_by_hand(scene)
+    holder, work = Work.begin(scene.other()._handle, mark="holder"), upsert_by_hand(scene)
     write(scene, mark="watched")
     reserve(scene, holder)
     scene.act(work.commit)
@@ -340,7 +340,7 @@ def refused_where_another_reserved(scene: Scene) -> None:
 def past_the_deadline_in_a_wait(scene: Scene) -> None:
     """The time is over when the holder is through, so nothing is staged again."""
     scene.create(properties={"heartbeat.timeout": "1h"})
-    holder, work = Work.begin(scene.other().handle, mark="holder"), upsert_by_hand(scene)
+    holder, work = Work.begin(scene.other()._handle, mark="holder"), upsert_by_hand(scene)
     write(scene)
     reserve(scene, holder)
     scene.at("phase wait", lambda: (scene.clock.advance(400), holder.txn.abort("a test")))
@@ -360,7 +360,7 @@ def reserved_after_several_rounds(scene: Scene) -> None:
 def reserved_behind_another(scene: Scene) -> None:
     """One loses, reserves at once, and waits for an older reservation."""
     scene.create(properties={"commit.reserve.after": 1})
-    holder = Work.begin(scene.other().handle, [((), 1)], mark="holder")
+    holder = Work.begin(scene.other()._handle, [((), 1)], mark="holder")
     reserve(scene, holder)
     scene.at("phase wait", holder.commit)
     scene.act(upsert_by_hand(scene, 0, 1).commit)
@@ -384,15 +384,15 @@ def a_service_reserves_nothing(scene: Scene) -> None:
     logs(scene)
     holder = scene.other().writer("upsert").__enter__()
     reserved = Reserved(holder.instant, Scope(SCOPE_TABLE))
-    publish_reservation(scene.other().handle, reserved, since=2)
-    scene.at("phase wait", lambda: scene.other().rollback(str(holder.instant)))
+    publish_reservation(scene.other()._handle, reserved, since=2)
+    scene.at("phase wait", lambda: scene.other().maintenance.rollback(str(holder.instant)))
     table = Table(scene.watched())
-    scene.act(lambda: only(table.compact(full=True).commits))
+    scene.act(lambda: only(table.maintenance.compact(full=True).commits))
 
 
 def reserve(scene: Scene, work: Work) -> None:
     """Keep a place for another writer."""
-    handle, base = scene.other().handle, work.txn.base
+    handle, base = scene.other()._handle, work.txn.base
     read, changes = ReadSet(base.version), work.status.changes
     judge = work.txn.checker.judge_of(changes, work.scope, base.table, read)
     publish_reservation(handle, judge.place_of(work.txn.instant), since=base.version)
@@ -429,7 +429,7 @@ def mergeable(scene: Scene, **how: object) -> Table:
 
 
 def compact(scene: Scene) -> Act:
-    return lambda: scene.other().compact(full=True)
+    return lambda: scene.other().maintenance.compact(full=True)
 
 
 def upsert(scene: Scene, *ids: int) -> Act:
@@ -440,14 +440,14 @@ def a_compaction_carried_over_an_upsert(scene: Scene) -> None:
     """Others changed rows that it copied."""
     table = mergeable(scene)
     scene.at("phase publish", upsert(scene, 1), upsert(scene, 2))
-    scene.act(lambda: only(table.compact(full=True).commits))
+    scene.act(lambda: only(table.maintenance.compact(full=True).commits))
 
 
 def a_compaction_of_which_nothing_is_left(scene: Scene) -> None:
     """Another compaction was first."""
     table = mergeable(scene)
     scene.at("phase publish", compact(scene))
-    scene.act(lambda: only(table.compact(full=True).commits))
+    scene.act(lambda: only(table.maintenance.compact(full=True).commits))
 
 
 def a_writer_carried_over_a_compaction(scene: Scene) -> None:
@@ -516,7 +516,7 @@ def a_lost_row_map_of_a_compaction(scene: Scene) -> None:
     with small(plait.files.row_map):
         table = mergeable(scene)
         scene.at("phase publish", lambda: (upsert(scene, 1)(), lose_maps(scene)))
-        scene.act(lambda: only(table.compact(full=True).commits))
+        scene.act(lambda: only(table.maintenance.compact(full=True).commits))
 
 
 @contextlib.contextmanager
@@ -538,7 +538,7 @@ def lose_maps(scene: Scene) -> None:
 def expiring(scene: Scene, table_type: str, **how: object) -> Table:
     """Create a table of which some rows have expired; return the watched client."""
     scene.create(DATED, table_type=table_type, buckets=1, **how)
-    scene.other().set_ttl("ts 30d")
+    scene.other().alter.set_ttl("ts 30d")
     scene.other().upsert(dated(0, 1, 2, ts=OLD))
     scene.other().upsert(dated(3, 4, 5))
     return Table(scene.watched())
@@ -548,27 +548,27 @@ def an_expiry_drafted_anew(scene: Scene) -> None:
     """A writer was first."""
     table = expiring(scene, "mor")
     scene.at("phase publish", lambda: scene.other().upsert(dated(0, 3)))
-    scene.act(lambda: only(table.expire().commits))
+    scene.act(lambda: only(table.maintenance.expire().commits))
 
 
 def a_writer_that_meets_an_expiry(scene: Scene) -> None:
     """It hides rows, and joins what has expired."""
     table = expiring(scene, "mor")
-    scene.at("phase publish", lambda: scene.other().expire())
+    scene.at("phase publish", lambda: scene.other().maintenance.expire())  # noqa: PLW0108 - opens then
     scene.act(lambda: table.delete(where="id in (1, 3)"))
 
 
 def copies_of_expired_rows(scene: Scene) -> None:
     """It copied rows that have expired since, so it stages them again; no retry is used up."""
     table = expiring(scene, "cow", properties={"commit.retries": 0})
-    scene.at("phase publish", lambda: scene.other().expire())
+    scene.at("phase publish", lambda: scene.other().maintenance.expire())  # noqa: PLW0108 - opens then
     scene.act(lambda: table.upsert(dated(3)))
 
 
 def expired_rows_kept(scene: Scene) -> None:
     """Its query gives other rows now, so the expired ones stay in its files."""
     table = expiring(scene, "cow")
-    scene.at("phase publish", lambda: scene.other().expire())
+    scene.at("phase publish", lambda: scene.other().maintenance.expire())  # noqa: PLW0108 - opens then
     with other_rows_in_a_redo():
         scene.act(lambda: table.upsert(dated(3)))
 
@@ -604,7 +604,7 @@ def staged_under_another_layout(scene: Scene) -> None:
     scene.create(buckets=1)
     scene.other().upsert(rows(1, 2))
     table = Table(scene.watched())
-    scene.at("phase publish", lambda: scene.other().repush(buckets=2), upsert(scene, 1))
+    scene.at("phase publish", lambda: scene.other().layout.repush(buckets=2), upsert(scene, 1))
     scene.act(lambda: table.upsert(rows(3, 4, 5)))
 
 
@@ -613,7 +613,7 @@ def rebased_and_then_staged_under_another_layout(scene: Scene) -> None:
     scene.create(buckets=1)
     scene.other().upsert(rows(1, 2))
     table = Table(scene.watched())
-    acts = [upsert(scene, 7), lambda: scene.other().repush(buckets=2), upsert(scene, 8)]
+    acts = [upsert(scene, 7), lambda: scene.other().layout.repush(buckets=2), upsert(scene, 8)]
     scene.at("phase publish", lambda: [act() for act in acts])
     scene.act(lambda: table.upsert(rows(3, 4, 5)))
 
@@ -626,7 +626,7 @@ def staged_with_another_schema(scene: Scene) -> None:
     more = rows(7).append_column("more", pa.array([1]))
     scene.at(
         "phase publish",
-        lambda: (upsert(scene, 6)(), scene.other().alter().add("more", "bigint").commit()),
+        lambda: (upsert(scene, 6)(), scene.other().alter.columns().add("more", "bigint").commit()),
         lambda: scene.other().upsert(more),
     )
     scene.act(lambda: table.upsert(rows(3, 4)))

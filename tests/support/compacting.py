@@ -39,7 +39,7 @@ def content(table: Table, version: int | None = None) -> list[Row]:
 
 
 def files(table: Table) -> int:
-    return int(table.handle.cache.snapshot().files.num_rows)
+    return int(table._handle.cache.snapshot().files.num_rows)
 
 
 def filled(table: Table, rounds: int = 5, count: int = 40) -> dict[int, int]:
@@ -60,6 +60,6 @@ def expected(held: Mapping[int, int]) -> list[Row]:
 
 def sound(table: Table) -> None:
     """Check every invariant, the history's too."""
-    report = table.verify(history=False)
+    report = table.check.verify(history=False)
     assert [str(p) for p in report.problems] == []
-    assert [str(p) for p in table.verify(history=True).problems] == []
+    assert [str(p) for p in table.check.verify(history=True).problems] == []

@@ -61,9 +61,9 @@ def ids(table: Table) -> list[int]:
 
 
 def sound(table: Table) -> None:
-    assert [str(p) for p in table.verify().problems] == []
-    assert [str(p) for p in table.verify(history=True).problems] == []
-    assert not table.timeline.pending
+    assert [str(p) for p in table.check.verify().problems] == []
+    assert [str(p) for p in table.check.verify(history=True).problems] == []
+    assert not table.inspect.timeline().pending
 
 
 YOUNG = [i for i in range(20) if i % 4] + [50]

@@ -21,7 +21,7 @@ def make(uri: str, **how: object) -> Table:
 
 
 def again(table: Table) -> Table:
-    return Table.open(str(table.describe()["uri"]))
+    return Table.open(str(table.inspect.describe()["uri"]))
 
 
 def rows(ids: Sequence[int], price: int | None = 2, hours: int = 12) -> pa.Table:
@@ -46,7 +46,7 @@ def require_generated(table: Table) -> None:
         assert row["day"] == (moment.date() if isinstance(moment, dt.datetime) else None)
         known = isinstance(price, int) and isinstance(amount, int)
         assert row["total"] == (price * amount if known else None)  # type: ignore[operator]  # of numbers
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 def wrong(ids: Sequence[int], **others: object) -> pa.Table:

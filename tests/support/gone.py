@@ -65,8 +65,8 @@ def _in_transaction(table: Table) -> object:
 
 
 def _saved(table: Table) -> object:
-    table.savepoint("kept")
-    return table.drop_savepoint("kept")
+    table.versions.savepoint("kept")
+    return table.versions.drop_savepoint("kept")
 
 
 _OLD = CASES["append"].before
@@ -81,10 +81,10 @@ WRITES = {
     "stream epoch": Case(_streamed, _OLD, _OLD | {20}),
     "transaction": Case(_in_transaction, _OLD, (_OLD | {20}) - {3}),
     "savepoint that goes": Case(_saved, _OLD, _OLD),
-    "time to live": Case(lambda t: t.set_ttl("at 1d"), _OLD, _OLD),
-    "contract": Case(lambda t: t.change_contract(failed_writes="lazy"), _OLD, _OLD),
-    "upgrade": Case(lambda t: t.upgrade(), _OLD, _OLD),
-    "repair": Case(lambda t: t.repair(t.plan_repair()), _OLD, _OLD),
+    "time to live": Case(lambda t: t.alter.set_ttl("at 1d"), _OLD, _OLD),
+    "contract": Case(lambda t: t.alter.contract(failed_writes="lazy"), _OLD, _OLD),
+    "upgrade": Case(lambda t: t.alter.upgrade(), _OLD, _OLD),
+    "repair": Case(lambda t: t.check.repair(t.check.repair(dry_run=True)), _OLD, _OLD),
 }
 del WRITES["read"], WRITES["repush that is cancelled"]
 """The latter does a part of a repush by hand."""
@@ -96,24 +96,24 @@ READS: Mapping[str, Callable[[Table], object]] = {
     "changes": lambda t: t.changes(since=1).to_arrow(),
     "snapshot": lambda t: t.snapshot().version,
     "version": lambda t: t.version,
-    "files": lambda t: t.files(),
-    "history": lambda t: list(t.history()),
-    "timeline": lambda t: t.timeline,
-    "describe": lambda t: t.describe(),
+    "files": lambda t: t.inspect.files(),
+    "history": lambda t: list(t.inspect.history()),
+    "timeline": lambda t: t.inspect.timeline(),
+    "describe": lambda t: t.inspect.describe(),
     "options": lambda t: t.properties,
     "schema": lambda t: t.schema,
-    "find_commit": lambda t: t.find_commit("none"),
-    "explain": lambda t: t.explain(t.history()[0].instant),
-    "writers": lambda t: t.writers(),
-    "readers": lambda t: t.readers(),
-    "locks": lambda t: t.locks(),
-    "savepoints": lambda t: t.savepoints,
-    "foreign": lambda t: t.foreign(),
-    "index status": lambda t: t.index_status(),
-    "verify": lambda t: t.verify(),
-    "plan clean": lambda t: t.plan_clean(),
-    "plan compact": lambda t: t.plan_compact(),
-    "plan restore": lambda t: t.plan_restore(version=1),
+    "find_commit": lambda t: t.inspect.find_commit("none"),
+    "explain": lambda t: t.inspect.explain(t.inspect.history()[0].instant),
+    "writers": lambda t: t.inspect.writers(),
+    "readers": lambda t: t.inspect.readers(),
+    "locks": lambda t: t.inspect.locks(),
+    "savepoints": lambda t: t.versions.savepoints,
+    "foreign": lambda t: t.check.foreign(),
+    "index status": lambda t: t.index.status(),
+    "verify": lambda t: t.check.verify(),
+    "plan clean": lambda t: t.maintenance.clean(dry_run=True),
+    "plan compact": lambda t: t.maintenance.compact(dry_run=True),
+    "plan restore": lambda t: t.versions.restore(version=1, dry_run=True),
     "stream": lambda t: t.stream("app").position,
 }
 
@@ -200,8 +200,8 @@ class Trial:
         if more:
             return f"left behind: {more}"
         table = Table.open(self.uri)
-        table.handle.store.delete([path for path in now if "-again." in path])  # of the operation
-        problems = table.verify(data=True).problems
+        table._handle.store.delete([path for path in now if "-again." in path])  # of the operation
+        problems = table.check.verify(data=True).problems
         if problems:
             return f"verify: {problems}"
         table.append(rows(1_000))
@@ -302,7 +302,7 @@ def older(name: str, commits: int) -> Mapping[str, bytes]:
     gone = [info.path for info in store.list(paths.CHECKPOINTS)]
     store.delete([paths.slot(newest), *gone, *(info.path for info in store.list(".meta/hints"))])
     table = Table.open(uri)
-    handle = table.handle
+    handle = table._handle
     roll_back_failed(handle, reason="of the copy", everything=True)
     remove_foreign(handle, list_foreign(handle))
     for number in range(commits):
@@ -319,7 +319,7 @@ def undisturbed(name: str) -> tuple[tuple[StoreCall, ...], int]:
     table, store = _opened(copy_of(case.files()))
     case.run(table)
     calls = store.made()
-    slots = [p for p in files_of(table.handle.store.address.uri) if p.startswith(paths.TIMELINE)]
+    slots = [p for p in files_of(table._handle.store.address.uri) if p.startswith(paths.TIMELINE)]
     return calls, len(slots)
 
 

@@ -19,6 +19,7 @@ from plait import Delete, Insert, Table, Update
 from plait.definition.create import define_table
 from plait.errors import TableError
 from plait.index.manifest import list_manifests
+from plait.model.words import Concurrency, TableType, Unique
 from plait.ports import Ports
 from plait.repush import RepushRequest, begin
 from plait.repush.load import Load
@@ -68,13 +69,13 @@ class Case:
     before: frozenset[int]
     after: frozenset[int]
     key: tuple[str, ...] = ("id",)
-    table_type: str = "cow"
+    table_type: TableType = "cow"
     dead: bool = False
     """Whether a writer died on the table before."""
-    concurrency: str = "multi_writer"
+    concurrency: Concurrency = "multi_writer"
     grace: str = "0s"
     ttl: str | None = None
-    unique: str = "partition"
+    unique: Unique = "partition"
     interval: int = 4
     """Of checkpoints; the table has three versions, and the fourth is due for one by default."""
     first: Callable[[Table], object] | None = None
@@ -131,67 +132,67 @@ def upsert_elsewhere(table: Table) -> object:
 
 
 def roll_back(table: Table) -> object:
-    return roll_back_failed(table.handle, reason="dead", everything=True)
+    return roll_back_failed(table._handle, reason="dead", everything=True)
 
 
 def undone(table: Table) -> object:
-    table.clean()
-    return table.undo_clean()
+    table.maintenance.clean()
+    return table.maintenance.undo_clean()
 
 
 def rebuilt(table: Table) -> object:
     """Make bounds again that no decision tells."""
-    table.set({"metadata.statistics": "off"})
+    table.alter.set({"metadata.statistics": "off"})
     table.upsert(rows(0))
-    table.set({"metadata.statistics": "on"})
-    return table.rebuild_metadata()
+    table.alter.set({"metadata.statistics": "on"})
+    return table.maintenance.rebuild_metadata()
 
 
 def without_foreign(table: Table) -> object:
     """Remove a file of a commit that does not name it."""
-    named = table.files()["path"][0].as_py()
-    table.handle.store.put(named.replace(".base.", "-again.base."), b"?")
-    return table.remove_foreign(table.foreign())
+    named = table.inspect.files()["path"][0].as_py()
+    table._handle.store.put(named.replace(".base.", "-again.base."), b"?")
+    return table.check.remove_foreign(table.check.foreign())
 
 
 def read(table: Table) -> None:
     """Look at the table under a lease, as a scan does until it is dropped."""
-    lease = ReadPin(table.handle, table.version)
+    lease = ReadPin(table._handle, table.version)
     try:
-        table.handle.cache.snapshot()
+        table._handle.cache.snapshot()
     finally:
         lease.release()
 
 
 def repush(table: Table, **layout: Any) -> object:
     """Lay the table out anew, and change a row while that is open."""
-    begin(table.handle, RepushRequest(**layout))
+    begin(table._handle, RepushRequest(**layout))
     changed = pa.table({"id": [0], "day": ["a"], "at": [dt.date(2801, 1, 1)]}, schema=SCHEMA)
-    if table.handle.cache.known().table.spec.keyed:
+    if table._handle.cache.known().table.spec.keyed:
         table.upsert(changed)
-    return table.repush(**layout)
+    return table.layout.repush(**layout)
 
 
 def is_laid_out(table: Table) -> bool:
     """Tell whether the swap was decided."""
-    return bool(table.handle.cache.refresh().table.former)
+    return bool(table._handle.cache.refresh().table.former)
 
 
 def cancelled_repush(table: Table) -> object:
     """Begin to lay the table out anew, and give it up when it was loaded."""
-    handle = table.handle
+    handle = table._handle
     opened = begin(handle, RepushRequest(buckets=3))
     assert opened is not None
     shadow = Shadow.open(handle, opened)
     progress = shadow.progress()
     if progress.version is None:
         Load.of(handle, shadow).run(shadow, progress)
-    return table.cancel_repush()
+    return table.layout.cancel()
 
 
 def is_cancelled(table: Table) -> bool:
     """Tell whether the end was decided."""
-    return bool(table.handle.cache.refresh().table.repushed)
+    return bool(table._handle.cache.refresh().table.repushed)
 
 
 CASES = {
@@ -212,26 +213,33 @@ CASES = {
     ),
     "overwrite": Case(lambda t: t.overwrite(rows(7, 99)), OLD, frozenset({7, 99})),
     "new partition": Case(upsert_elsewhere, OLD, OLD | {20}),
-    "properties": Case(lambda t: t.set({"lock.wait": "1s"}), OLD, OLD),
-    "columns": Case(lambda t: t.alter().move("at", after="id").commit(), OLD, OLD),
-    "compact": Case(lambda t: t.compact(full=True), OLD, OLD, table_type="mor"),
-    "cluster": Case(lambda t: t.cluster("id", kind="sort"), OLD, OLD, ()),
-    "cluster buckets cow": Case(lambda t: t.cluster("day", kind="sort"), OLD, OLD),
-    "cluster buckets mor": Case(lambda t: t.cluster("day"), OLD, OLD, table_type="mor"),
-    "expire cow": Case(lambda t: t.expire(), OLD, OLD - EXPIRED, ttl="at 1d"),
+    "properties": Case(lambda t: t.alter.set({"lock.wait": "1s"}), OLD, OLD),
+    "columns": Case(lambda t: t.alter.columns().move("at", after="id").commit(), OLD, OLD),
+    "compact": Case(lambda t: t.maintenance.compact(full=True), OLD, OLD, table_type="mor"),
+    "cluster": Case(lambda t: t.maintenance.cluster(order_by="id", kind="sort"), OLD, OLD, ()),
+    "cluster buckets cow": Case(
+        lambda t: t.maintenance.cluster(order_by="day", kind="sort"), OLD, OLD
+    ),
+    "cluster buckets mor": Case(
+        lambda t: t.maintenance.cluster(order_by="day"), OLD, OLD, table_type="mor"
+    ),
+    "expire cow": Case(lambda t: t.maintenance.expire(), OLD, OLD - EXPIRED, ttl="at 1d"),
     "expire mor": Case(
-        lambda t: t.expire(), OLD, OLD - EXPIRED, (), table_type="mor", ttl="at 1d row"
+        lambda t: t.maintenance.expire(), OLD, OLD - EXPIRED, (), table_type="mor", ttl="at 1d row"
     ),
-    "clean": Case(lambda t: t.clean(), OLD, OLD),
-    "clean with grace": Case(lambda t: t.clean(), OLD, OLD, grace="1h"),
+    "clean": Case(lambda t: t.maintenance.clean(), OLD, OLD),
+    "clean with grace": Case(lambda t: t.maintenance.clean(), OLD, OLD, grace="1h"),
     "clean that is undone": Case(undone, OLD, OLD, grace="1h"),
-    "archive": Case(lambda t: t.archive(), OLD, OLD, interval=1),
-    "savepoint": Case(lambda t: t.savepoint("kept"), OLD, OLD),
-    "restore cow": Case(lambda t: t.restore(version=1), OLD, frozenset(range(5))),
+    "archive": Case(lambda t: t.maintenance.archive(), OLD, OLD, interval=1),
+    "savepoint": Case(lambda t: t.versions.savepoint("kept"), OLD, OLD),
+    "restore cow": Case(lambda t: t.versions.restore(version=1), OLD, frozenset(range(5))),
     "restore mor": Case(
-        lambda t: t.restore(version=1, replay=True), OLD, frozenset(range(5)), table_type="mor"
+        lambda t: t.versions.restore(version=1, replay=True),
+        OLD,
+        frozenset(range(5)),
+        table_type="mor",
     ),
-    "undo": Case(lambda t: t.undo(), OLD, OLD),
+    "undo": Case(lambda t: t.versions.undo(), OLD, OLD),
     "metadata rebuild": Case(rebuilt, OLD, OLD),
     "foreign files": Case(without_foreign, OLD, OLD),
     "rollback": Case(roll_back, OLD, OLD, dead=True),
@@ -252,44 +260,46 @@ REPUSHES = {
 
 def with_index(table: Table) -> None:
     """Make an index of two manifests, which is a version behind."""
-    table.create_index()
+    table.index.create()
     table.upsert(rows(*sorted(NEW)))
-    table.build_index()
+    table.index.build()
     table.upsert(rows(1, 2))
 
 
 def is_built(table: Table) -> bool:
     """Tell whether the index has everything."""
-    status = table.index_status()
+    status = table.index.status()
     return status.usable and status.lag == 0
 
 
 def is_built_anew(table: Table) -> bool:
     """Tell whether an index that had two manifests was built and published."""
-    name = table.index_status().name
-    return is_built(table) and name is not None and list_manifests(table.handle.store, name)[-1] > 1
+    name = table.index.status().name
+    return (
+        is_built(table) and name is not None and list_manifests(table._handle.store, name)[-1] > 1
+    )
 
 
 def drop_index(table: Table) -> object:
     """Drop the index unless that is done, and clean."""
-    if table.index_status().name is not None:
-        table.drop_index()
-    return table.clean()
+    if table.index.status().name is not None:
+        table.index.drop()
+    return table.maintenance.clean()
 
 
 def is_dropped(table: Table) -> bool:
     """Tell whether it is gone, and its files."""
-    left = list(table.handle.store.list(paths.INDEX))
-    return table.index_status().name is None and not left
+    left = list(table._handle.store.list(paths.INDEX))
+    return table.index.status().name is None and not left
 
 
 INDEXES = {
-    "index build": Case(lambda t: t.create_index(), OLD, OLD, done=is_built),
+    "index build": Case(lambda t: t.index.create(), OLD, OLD, done=is_built),
     "index catch up": Case(
-        lambda t: t.build_index(), OLD | NEW, OLD | NEW, first=with_index, done=is_built
+        lambda t: t.index.build(), OLD | NEW, OLD | NEW, first=with_index, done=is_built
     ),
     "index build anew": Case(
-        lambda t: t.build_index(anew=True), OLD | NEW, OLD | NEW, first=with_index,
+        lambda t: t.index.build(anew=True), OLD | NEW, OLD | NEW, first=with_index,
         done=is_built_anew,
     ),
     "index drop": Case(drop_index, OLD | NEW, OLD | NEW, first=with_index, done=is_dropped),
@@ -300,11 +310,11 @@ INDEXES = {
 @functools.cache
 def prepared(  # noqa: PLR0917 - one parameter a property of the table
     key: tuple[str, ...],
-    table_type: str,
-    concurrency: str,
+    table_type: TableType,
+    concurrency: Concurrency,
     grace: str,
     ttl: str | None,
-    unique: str,
+    unique: Unique,
     interval: int,
     first: Callable[[Table], object] | None,
 ) -> Mapping[str, bytes]:
@@ -334,7 +344,7 @@ def prepared(  # noqa: PLR0917 - one parameter a property of the table
     if key:
         table.upsert(rows(0, 9))
     else:
-        table.set({"lock.wait": "2s"})
+        table.alter.set({"lock.wait": "2s"})
     if first is not None:
         first(table)
     return files_at(uri)
@@ -343,11 +353,11 @@ def prepared(  # noqa: PLR0917 - one parameter a property of the table
 @functools.cache
 def with_dead(  # noqa: PLR0917 - one parameter a property of the table
     key: tuple[str, ...],
-    table_type: str,
-    concurrency: str,
+    table_type: TableType,
+    concurrency: Concurrency,
     grace: str,
     ttl: str | None,
-    unique: str,
+    unique: Unique,
     interval: int,
     first: Callable[[Table], object] | None,
 ) -> Mapping[str, bytes]:

@@ -69,7 +69,7 @@ class Phases:
 
 def beside(table: Table, phase: str, *acts: Callable[[], object]) -> Table:
     """Return a client of the table that does one thing each time it comes to a phase."""
-    return doing(Table.open(str(table.describe()["uri"])), phase, *acts)
+    return doing(Table.open(str(table.inspect.describe()["uri"])), phase, *acts)
 
 
 def doing(client: Table, phase: str, *acts: Callable[[], object]) -> Table:
@@ -83,8 +83,8 @@ def doing(client: Table, phase: str, *acts: Callable[[], object]) -> Table:
             now()
 
     observer = Phases(on={phase: act})
-    ports = replace(client.handle.ports, observer=observer)
-    client._handle = replace(client._handle, ports=ports)
+    ports = replace(client._handle.ports, observer=observer)
+    client._opened.handle = replace(client._handle, ports=ports)
     return client
 
 

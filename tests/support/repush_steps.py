@@ -49,7 +49,7 @@ FIRST = sorted([(i, "x" if i < 5 else "y", int(i == 3)) for i in range(10)])
 
 def again(table: Table) -> Table:
     """Open it as another process does."""
-    return Table.open(str(table.describe()["uri"]))
+    return Table.open(str(table.inspect.describe()["uri"]))
 
 
 @dataclass
@@ -77,8 +77,8 @@ def disturbed(
     for nth in range(1, PHASES_MAX, step):
         table = make_table()
         client, observer = again(table), AtNth(nth, again(table), act)
-        client._handle = replace(
-            client._handle, ports=replace(client.handle.ports, observer=observer)
+        client._opened.handle = replace(
+            client._handle, ports=replace(client._handle.ports, observer=observer)
         )
         yield table, client, nth
         if len(observer.seen) < nth:
@@ -91,7 +91,8 @@ def killed(table: Table, nth: int, run: Callable[[Table], object]) -> bool:
     """Kill an operation before its nth storage call; return whether it came so far."""
     with suppress(SimulatedCrashError):
         dying, _ = open_wrapped(
-            str(table.describe()["uri"]), lambda s: FaultStore(s, [Fault("crash_before", nth=nth)])
+            str(table.inspect.describe()["uri"]),
+            lambda s: FaultStore(s, [Fault("crash_before", nth=nth)]),
         )
         run(dying)
         return False
@@ -100,7 +101,7 @@ def killed(table: Table, nth: int, run: Callable[[Table], object]) -> bool:
 
 def is_laid_out(table: Table, report: RepushReport | None = None, *, buckets: int = 3) -> bool:
     """Tell whether the repush is over and was swapped in."""
-    found = again(table).handle.cache.refresh().table
+    found = again(table)._handle.cache.refresh().table
     if report is not None and report.version is not None:
         assert found.former
     return found.repush is None and found.spec.layout.buckets.count == buckets
@@ -109,14 +110,14 @@ def is_laid_out(table: Table, report: RepushReport | None = None, *, buckets: in
 def nothing_is_left(table: Table) -> None:
     """See that a clean leaves the files of the newest version and no other."""
     table = again(table)
-    store = table.handle.store
+    store = table._handle.store
     store.delete([info.path for info in store.list(paths.LEASES)])  # the dead may have read
-    table.rollback()
-    table.clean()
-    table.clean()
-    assert not table.verify(data=True).problems
-    assert not table.timeline.pending
-    live = set(table.files()["path"].to_pylist())
-    data = {i.path for i in table.handle.store.list("") if not i.path.startswith(".meta/")}
+    table.maintenance.rollback()
+    table.maintenance.clean()
+    table.maintenance.clean()
+    assert not table.check.verify(data=True).problems
+    assert not table.inspect.timeline().pending
+    live = set(table.inspect.files()["path"].to_pylist())
+    data = {i.path for i in table._handle.store.list("") if not i.path.startswith(".meta/")}
     assert live <= data
     assert not {path for path in data - live if ".dv." not in path and ".keys." not in path}

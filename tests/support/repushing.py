@@ -64,7 +64,7 @@ class Layout:
         return len({self.identity(row) for row in rows.values()}) < len(rows)
 
     def options(self) -> dict[str, object]:
-        """Return it as arguments of ``Table.repush``."""
+        """Return it as arguments of ``Layout.repush``."""
         return {
             "partition_by": self.partition_by,
             "ordering": "o" if self.ordering else "",
@@ -122,7 +122,7 @@ class Act:
         return writer
 
     def _writer(self, table: Table) -> Writer:
-        retry, spec = "retry", table.handle.cache.refresh().table.spec
+        retry, spec = "retry", table._handle.cache.refresh().table.spec
         match self.operation:
             case "insert":
                 return table.writer("insert", on_conflict=retry, on_duplicate="skip")

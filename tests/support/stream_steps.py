@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from plait import Table
 from plait.errors import StreamError
+from plait.model.words import TableType, WriteOperation
 from plait.stream.coordinator import Coordinator
 from plait.stream.messages import EncodedMessage
 from plait.stream.participant import Participant
@@ -44,7 +45,7 @@ class StreamCase:
 
     who: str
     keyed: bool
-    table_type: str = "cow"
+    table_type: TableType = "cow"
 
     @property
     def table(self) -> Case:
@@ -54,7 +55,7 @@ class StreamCase:
         return Case(_nothing, OLD, after, key, self.table_type)
 
     @property
-    def operation(self) -> str:
+    def operation(self) -> WriteOperation:
         """How the stream writes."""
         return "upsert" if self.keyed else "append"
 
@@ -67,9 +68,13 @@ def _nothing(_: Table) -> None:
     return None
 
 
+_KINDS: tuple[tuple[str, bool, TableType], ...] = (
+    ("append", False, "cow"),
+    ("upsert mor", True, "mor"),
+)
 STREAM_CASES = {
     f"stream {operation}: {who}": StreamCase(who, keyed, table_type)
-    for operation, keyed, table_type in (("append", False, "cow"), ("upsert mor", True, "mor"))
+    for operation, keyed, table_type in _KINDS
     for who in (COORDINATOR, WRITER)
 }
 

@@ -46,7 +46,7 @@ def _evolved(rows: pa.Table) -> Table:
 
 def _altered(rows: pa.Table) -> Table:
     table = fresh()
-    table.alter().add("c", rows.schema.field("c").type).commit()
+    table.alter.columns().add("c", rows.schema.field("c").type).commit()
     table.append(rows)
     return table
 
@@ -127,7 +127,7 @@ def test_a_type_that_makes_no_column_is_refused_at_every_door_before_anything_is
     assert str(told.value.column).startswith("c")
     table = keyed("cow", "bigint")
     with pytest.raises(SchemaError):
-        table.alter().add("d", kind).commit()
+        table.alter.columns().add("d", kind).commit()
     with pytest.raises(SchemaError):
         table.upsert(rows.rename_columns(["id", "d"]), evolve="add", missing_columns="keep")
     source = rows.rename_columns(["id", "d"])
@@ -184,7 +184,7 @@ def test_a_type_in_ddl_that_no_column_has_is_refused(kind: str) -> None:
     table = fresh()
     for text in (f"ADD COLUMN c {kind}", f"ADD COLUMN s struct<c: {kind}>"):
         with pytest.raises(SchemaError):
-            table.alter().sql(text).commit()
+            table.alter.columns().sql(text).commit()
     assert table.version == 0
 
 
@@ -232,13 +232,13 @@ def test_a_change_of_columns_keeps_to_the_limits() -> None:
     table = fresh("id bigint, s struct<a: bigint>")
     for path in ("x" * (NAME_CHARS_MAX + 1), "s." + "x" * (NAME_CHARS_MAX + 1), "s.A", "ID"):
         with pytest.raises(SchemaError):
-            table.alter().add(path, pa.int64()).commit()
+            table.alter.columns().add(path, pa.int64()).commit()
     with pytest.raises(SchemaError):
-        table.alter().rename("id", "y" * (NAME_CHARS_MAX + 1)).commit()
+        table.alter.columns().rename("id", "y" * (NAME_CHARS_MAX + 1)).commit()
     with pytest.raises(SchemaError):
-        table.alter().add("\ud800", pa.int64()).commit()
+        table.alter.columns().add("\ud800", pa.int64()).commit()
     with pytest.raises(SchemaError):
-        table.alter().rename("id", "\ud800").commit()
+        table.alter.columns().rename("id", "\ud800").commit()
     assert table.version == 0
 
 

@@ -34,12 +34,12 @@ def shown(table: Table, where: str | None = None) -> list[tuple[object, ...]]:
 
 
 def buckets_read(table: Table, where: str) -> set[int]:
-    snapshot = table.handle.cache.refresh().snapshot(table.handle.store)
+    snapshot = table._handle.cache.refresh().snapshot(table._handle.store)
     return set(plan_scan(snapshot, where=where).files["bucket"].to_pylist())
 
 
 def spec_of(table: Table) -> object:
-    return table.describe()["bucket_spec"]
+    return table.inspect.describe()["bucket_spec"]
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
@@ -54,7 +54,7 @@ def test_rows_of_one_value_share_a_bucket_and_a_predicate_on_it_opens_no_other(
         assert len(shown(table, f"user = {user}")) == 5
     assert len(buckets_read(table, "n = 3")) > 1
     assert len(shown(table, "n = 3")) == 20
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
@@ -75,20 +75,20 @@ def test_a_repush_changes_what_is_hashed_and_an_undo_changes_it_back(uri: str) -
     table = table_of(uri, ())
     table.upsert(rows_of(10, 5))
     assert "by" not in spec_of(table)
-    table.repush(bucket_by="n")
+    table.layout.repush(bucket_by="n")
     rows = shown(table)
     assert spec_of(table)["by"] == ["n"]
     assert table.scan().count() == 50
     assert len(buckets_read(table, "n = 3")) == 1
-    table.repush(buckets=3)
+    table.layout.repush(buckets=3)
     assert (spec_of(table)["by"], spec_of(table)["count"]) == (["n"], 3), "what is not named stays"
     table.upsert(pa.table({"user": [99], "n": [99], "v": ["late"]}))
-    table.undo_repush()
+    table.layout.undo()
     assert (spec_of(table)["by"], spec_of(table)["count"]) == (["n"], COUNT)
-    table.repush(bucket_by=())
+    table.layout.repush(bucket_by=())
     assert "by" not in spec_of(table)
     assert shown(table) == sorted([*rows, (99, 99, "late")])
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 def test_the_whole_key_in_any_order_is_the_same_as_none(uri: str) -> None:
@@ -99,9 +99,9 @@ def test_clients_learn_from_a_feature_that_buckets_are_by_a_part_of_the_key(uri:
     """A client that hashed the whole key would look for rows in the wrong bucket."""
     table = table_of(uri, ())
     table.upsert(rows_of(2, 2))
-    decisions = table.handle.cache.timeline
+    decisions = table._handle.cache.timeline
     assert BUCKET_BY not in decisions.find(table.version).features
-    table.repush(bucket_by="n")
+    table.layout.repush(bucket_by="n")
     table.upsert(rows_of(2, 2, "newer"))
     assert BUCKET_BY in decisions.find(table.version).features
 
@@ -122,5 +122,5 @@ def test_buckets_by_what_is_no_part_of_the_key_are_refused(
         Table.create(uri, SCHEMA, record_key=key, bucket_by=by)
     table = Table.create(uri, SCHEMA, record_key=key)
     with pytest.raises(error, match="bucket_by"):
-        table.repush(bucket_by=by)
+        table.layout.repush(bucket_by=by)
     assert table.version == 0

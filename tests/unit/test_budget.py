@@ -87,7 +87,7 @@ def test_a_writer_that_learns_of_a_partition_writes_one_record_more(tmp_path: Pa
     table, store = warm(tmp_path, versions=1, partitioned=True)
     with table.writer() as writer:
         writer.write(ROWS)
-    assert [path.split("/")[0] for path in table.files()["path"].to_pylist()] == [PLACE] * 2
+    assert [path.split("/")[0] for path in table.inspect.files()["path"].to_pylist()] == [PLACE] * 2
     assert store.count("put", "metadata") == 2
     assert store.count("put_if_absent") == 1
     calls = [(call.operation, call.path) for call in store.calls]

@@ -156,11 +156,11 @@ def test_an_order_by_a_generated_column_ends_with_an_update_of_its_source(uri: s
     table = make(uri, properties={"cluster.by": "total"})
     table.append(rows([3, 1, 2]))
     table.append(rows([6, 5, 4]))
-    table.cluster()
-    ordered = set(table.files()["order"].to_pylist()) - {-1, 0}
+    table.maintenance.cluster()
+    ordered = set(table.inspect.files()["order"].to_pylist()) - {-1, 0}
     assert ordered
     table.update({"price": "-price"})
-    assert not ordered & set(table.files()["order"].to_pylist())
+    assert not ordered & set(table.inspect.files()["order"].to_pylist())
     require_generated(table)
 
 
@@ -168,7 +168,7 @@ def test_a_transform_can_be_the_value_of_an_update(uri: str) -> None:
     table = Table.create(uri, "id bigint, at timestamp, day date, shard int", record_key="id")
     table.append(rows([1, 2]).select(["id", "at"]))
     table.update({"day": "day(at)", "shard": "bucket(4, id)"})
-    table.alter().generate("day", "day(at)").generate("shard", "bucket(4, id)").commit()
+    table.alter.columns().generate("day", "day(at)").generate("shard", "bucket(4, id)").commit()
     source = rows([1], hours=50).select(["id", "at"])
     table.merge(source, matched=[Update({"at": "s.at", "day": "day(s.at)"})])
     assert content(table)[1]["day"] == dt.date(2026, 2, 1)
@@ -263,9 +263,9 @@ def test_a_repush_may_divide_by_the_column(uri: str) -> None:
     table = make(uri)
     table.append(rows(range(6)))
     with pytest.raises(OptionError, match="generated as SQL"):
-        table.repush(partition_by="total")
-    table.repush(partition_by="day", buckets=1)
-    assert table.describe()["partition_by"] == ["day(at)"]
+        table.layout.repush(partition_by="total")
+    table.layout.repush(partition_by="day", buckets=1)
+    assert table.inspect.describe()["partition_by"] == ["day(at)"]
     table.upsert(rows([1, 7]))
     assert table.scan(where="day = DATE '2026-01-31'").plan.pruned_by_partition > 0
     require_generated(table)
@@ -278,7 +278,7 @@ def test_a_repush_from_another_table_computes_the_column(uri: str) -> None:
         f"{uri}-source", "id bigint, at timestamp, price int, amount int", record_key="id"
     )
     other.append(rows([1, 2, 3], price=4))
-    table.repush(source=f"{uri}-source")
+    table.layout.repush(source=f"{uri}-source")
     assert content(table)[3]["total"] == 12
     require_generated(table)
     forget(f"{uri}-source")
@@ -318,7 +318,7 @@ def test_writes_of_other_days_meet_no_predicate_on_the_day(uri: str, isolation: 
     with pytest.raises(ConflictError):
         meet()
     assert sorted(content(table)) == [3, 4, 5, 6, 7, 8]
-    assert table.verify(data=True).clean
+    assert table.check.verify(data=True).clean
 
 
 def test_without_a_key_rows_that_go_on_another_day_were_not_read(uri: str) -> None:
@@ -347,11 +347,11 @@ def test_without_a_key_rows_that_go_on_another_day_were_not_read(uri: str) -> No
 def test_older_writers_refuse_the_table_and_older_readers_read_it(uri: str) -> None:
     table = make(uri)
     table.append(rows([1]))
-    decision = decision_at(table.handle.store, 1)
+    decision = decision_at(table._handle.store, 1)
     assert GENERATED in decision.writer_features
     assert GENERATED not in decision.features
     plain = Table.create(f"{uri}-plain", DDL)
-    assert GENERATED not in decision_at(plain.handle.store, 0).writer_features
+    assert GENERATED not in decision_at(plain._handle.store, 0).writer_features
     forget(f"{uri}-plain")
 
 
@@ -372,7 +372,7 @@ def test_the_kafka_sink_asks_no_record_for_a_generated_value(uri: str) -> None:
     """Records without it would be dead letters."""
     ddl = "id bigint not null, v bigint not null, y bigint not null"
     table = Table.create(uri, ddl, record_key="id", generated={"y": "v * 2"})
-    check = RowCheck.of(table.handle.cache.known().table.spec)
+    check = RowCheck.of(table._handle.cache.known().table.spec)
     kinds = pa.schema([(field.name, field.type) for field in table.schema])
     records = pa.Table.from_pylist([{"id": 1, "v": 2, "y": None}, {"id": 2, "v": None}], kinds)
     assert {each.at for each in check.refused(records)} == {1}
@@ -399,6 +399,6 @@ def test_sql_says_what_is_generated() -> None:
 
 def test_sql_makes_a_generated_column(uri: str) -> None:
     table = make(uri, generated={})
-    table.alter().sql("ADD COLUMN `the day` date GENERATED ALWAYS AS (day(at))").commit()
+    table.alter.columns().sql("ADD COLUMN `the day` date GENERATED ALWAYS AS (day(at))").commit()
     table.append(rows([1]))
     assert content(table)[1]["the day"] == dt.date(2026, 1, 31)

@@ -67,7 +67,7 @@ def test_a_bucket_as_a_column_divides_the_table_and_is_found_by_its_source(uri: 
     )
     users = [f"user {n}" for n in range(40)]
     table.append(pa.table({"id": range(40), "user": users}))
-    assert table.describe()["partition_by"] == ["bucket(8, user)"]
+    assert table.inspect.describe()["partition_by"] == ["bucket(8, user)"]
     plan = table.scan(where="user = 'user 7'").plan
     assert plan.files.num_rows == 1
     (row,) = table.scan(where="user = 'user 7'").to_arrow().to_pylist()
@@ -119,7 +119,7 @@ def test_rows_from_before_are_found_among_the_changes(uri: str) -> None:
     table = make(uri, generated={}, partition_by="day(at)", buckets=1)
     table.append(rows([1, 2]))
     table.update({"day": "day(at)"})
-    table.alter().generate("day", "day(at)").commit()
+    table.alter.columns().generate("day", "day(at)").commit()
     table.append(rows([3]))
     changes = table.changes(since=0, where="day IS NULL").to_arrow()
     assert sorted(changes["_change_type"].to_pylist()) == ["insert"] * 2 + ["update_preimage"] * 2
@@ -131,5 +131,5 @@ def test_a_time_to_live_by_the_column_removes_whole_partitions(uri: str) -> None
     table = make(uri, partition_by="day", ttl="day 30d partition", table_type="mor")
     table.append(rows([0, 2], hours=-24 * 365))
     table.append(rows([5], hours=24 * 36_500))
-    assert table.expire().files_removed == 2
+    assert table.maintenance.expire().files_removed == 2
     assert content(table).keys() == {5}

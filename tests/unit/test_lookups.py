@@ -61,7 +61,7 @@ def content(table: Table) -> dict[tuple[str, int], str]:
 
 
 def sound(table: Table) -> None:
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 def decided() -> str:
@@ -94,7 +94,7 @@ class Case:
         return table
 
     def order(self, table: Table, read_from: int | None) -> WriteRequest:
-        spec, read = table.handle.cache.known().table.spec, read_set_of(table.handle, read_from)
+        spec, read = table._handle.cache.known().table.spec, read_set_of(table._handle, read_from)
         if self.clauses is not None:
             return merge_request(self.clauses, None, spec, read_set=read, commit_id=decided())
         return write_request(
@@ -241,7 +241,7 @@ def test_a_key_that_was_looked_up_is_protected(
         table = case.table(kind, isolation=isolation)
         with pytest.raises(RetryableConflictError):
             way(case, table, lambda t=table, c=change: c(t))  # type: ignore[misc]  # bound at once
-        assert table.history()[0].action == "rollback"
+        assert table.inspect.history()[0].action == "rollback"
         sound(table)
 
 
@@ -277,7 +277,7 @@ def test_a_serializable_commit_is_refused_or_comes_last(
         serial = case.table(kind)
         with contextlib.suppress(RetryableConflictError):
             way(case, table, lambda t=table, c=change: c(t))  # type: ignore[misc]  # bound at once
-        committed = table.history()[0].action != "rollback"
+        committed = table.inspect.history()[0].action != "rollback"
         assert committed is (policy == "merge" and name != "overwritten")
         change(serial)
         if committed:
@@ -294,12 +294,12 @@ def test_under_snapshot_isolation_a_look_alone_is_no_conflict(
 ) -> None:
     table = case.table(kind)
     way(case, table, lambda: None)
-    assert table.history()[0].stats["keys_unchanged"] == 1
+    assert table.inspect.history()[0].stats["keys_unchanged"] == 1
     table = case.table(kind)
     change = next(iter(changes(case).values()))
     way(case, table, lambda: change(table))
     for version in range(table.version + 1):
-        assert not decision_at(table.handle.store, version).changes.lookups.num_rows
+        assert not decision_at(table._handle.store, version).changes.lookups.num_rows
     sound(table)
 
 
@@ -344,7 +344,7 @@ def test_a_retry_looks_again(kind: str) -> None:
     with table._writer(
         write_request(
             "insert",
-            table.handle.cache.known().table.spec,
+            table._handle.cache.known().table.spec,
             on_duplicate="skip",
             on_conflict="retry",
         )
@@ -376,8 +376,8 @@ def test_what_was_looked_up_counts_from_the_read_on_also_after_a_redo(kind: str,
     case = CASES["insert that skips one and adds one"]
     table = case.table(kind, isolation=isolation)
     rival = Rival(lambda: table.upsert(rows((KEY, 6, "theirs"))))
-    ours = Table.open(table.handle.store.address.uri)
-    ours._handle = replace(ours._handle, ports=replace(ours._handle.ports, observer=rival))
+    ours = Table.open(table._handle.store.address.uri)
+    ours._opened.handle = replace(ours._handle, ports=replace(ours._handle.ports, observer=rival))
     with pytest.raises(RetryableConflictError):
         way(case, ours, lambda: table.insert(rows((FOREIGN, 6, "theirs"))))
     assert rival.heard.count("redo") == 1
@@ -395,7 +395,7 @@ def test_an_update_without_keys_meets_rows_that_others_added(kind: str) -> None:
             table_type=kind,
             isolation=isolation,
         )
-        spec = table.handle.cache.known().table.spec
+        spec = table._handle.cache.known().table.spec
         order = update_request(
             {"value": "'good'"}, spec, where="value = 'bad'", commit_id=decided()
         )
@@ -411,7 +411,7 @@ def test_a_predicate_that_matched_nothing_meets_an_overwrite_of_the_table(kind: 
     for isolation in ("snapshot", "serializable"):
         table = make(kind, isolation=isolation)
         table.insert(rows((1, 0, "good")))
-        spec = table.handle.cache.known().table.spec
+        spec = table._handle.cache.known().table.spec
         strict = isolation == "serializable"
         refused = pytest.raises(RetryableConflictError) if strict else contextlib.nullcontext()
         order = write_request("delete", spec, where="value = 'bad'", commit_id=decided())
@@ -436,7 +436,7 @@ def test_many_keys_are_looked_up_through_a_file(kind: str) -> None:
         with pytest.raises(RetryableConflictError):
             by_writer(case, table, lambda t=table: t.insert(rows((999, 0, "theirs"))))  # type: ignore[misc]  # bound at once
         sound(table)
-        table.clean()
+        table.maintenance.clean()
         sound(table)
 
 
@@ -447,9 +447,9 @@ def test_a_file_of_keys_that_no_read_asked_for_is_garbage(kind: str) -> None:
     table.insert(rows((5000, 0, "old")))
     case = Case("delete", pa.table({"id": range(1000), "place": ["a"] * 1000}))
     by_transaction(case, table, lambda: None)
-    (path,) = decision_at(table.handle.store, 2).changes.garbage["path"].to_pylist()
+    (path,) = decision_at(table._handle.store, 2).changes.garbage["path"].to_pylist()
     assert path.endswith(".keys.bin")
-    report = table.verify()
+    report = table.check.verify()
     assert (report.problems, report.notes) == ((), ())
 
 
@@ -467,8 +467,8 @@ def test_verify_finds_a_commit_over_a_change_of_what_it_looked_up(
         patched.setattr(Judge, "looked_into", lambda *_: frozenset())
         patched.setattr(Keys, "met", written_alone)
         way(case, table, lambda: next(iter(changes(case).values()))(table))
-    assert table.history()[0].action != "rollback"
-    (problem,) = table.verify(history=True).problems
+    assert table.inspect.history()[0].action != "rollback"
+    (problem,) = table.check.verify(history=True).problems
     assert problem.invariant == "INV-07"
     assert "keys that ours looked up" in problem.message
 
@@ -489,7 +489,7 @@ def test_verify_finds_a_commit_that_does_not_say_what_it_looked_up(
     table = case.table("mor", isolation=isolation)
     monkeypatch.setattr(parts, "plan_of", blind_plan)
     way(case, table, lambda: table.insert(rows((FOREIGN, 6, "theirs"))))
-    (problem,) = table.verify(history=True).problems
+    (problem,) = table.check.verify(history=True).problems
     assert problem.invariant == "INV-07"
     assert "looked 1 keys up that it did not change, but names 0" in problem.message
 

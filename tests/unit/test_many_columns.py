@@ -29,7 +29,7 @@ def row(columns: int) -> pa.Table:
 
 
 def alter(table: Table, columns: int) -> None:
-    change = table.alter()
+    change = table.alter.columns()
     for n in range(columns):
         change = change.add(f"new{n}", "bigint", default=n)
     change.commit()

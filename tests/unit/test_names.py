@@ -20,7 +20,7 @@ def place() -> str:
 def test_a_record_key_in_one_text_is_one_column() -> None:
     ddl = "i bigint, d bigint, id bigint, day string"
     table = Table.create(place(), ddl, record_key="id", partition_by="day", ordering="i")
-    spec = table.handle.cache.known().table.spec
+    spec = table._handle.cache.known().table.spec
     assert (spec.key, spec.layout.partition_by, spec.layout.ordering) == (("id",), ("day",), "i")
 
 

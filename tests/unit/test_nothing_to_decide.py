@@ -55,11 +55,11 @@ def rows(ids: list[int], rev: int) -> pa.Table:
 
 
 def pending(table: Table) -> list[str]:
-    return [info.path for info in table.handle.store.list(paths.PENDING)]
+    return [info.path for info in table._handle.store.list(paths.PENDING)]
 
 
 def files(table: Table) -> int:
-    return sum(1 for info in table.handle.store.list("") if ".meta/" not in info.path)
+    return sum(1 for info in table._handle.store.list("") if ".meta/" not in info.path)
 
 
 def test_refused_inserts_leave_no_version() -> None:
@@ -72,7 +72,7 @@ def test_refused_inserts_leave_no_version() -> None:
     assert table.version == 1
     assert pending(table) == []
     assert files(table) == before
-    assert table.verify().clean
+    assert table.check.verify().clean
 
 
 def test_writer_that_raised_before_it_wrote_leaves_no_version() -> None:
@@ -97,9 +97,9 @@ def test_refused_write_that_staged_a_file_is_rolled_back() -> None:
     table.upsert(rows([1], 10))
     with pytest.raises(ConflictError):
         writer.__exit__(None, None, None)
-    assert table.history(1)[0].operation == Operation.ROLLBACK
+    assert table.inspect.history(1)[0].operation == Operation.ROLLBACK
     assert pending(table) == []
-    assert table.verify().clean
+    assert table.check.verify().clean
 
 
 UNCHANGED: dict[str, Write] = {
@@ -126,7 +126,7 @@ def test_operation_that_changed_nothing_makes_no_version(
     assert (result.attempts, result.rebased) == (0, 0)  # type: ignore[attr-defined]
     assert table.version == 1
     assert (pending(table), files(table)) == ([], before)
-    assert table.verify().clean
+    assert table.check.verify().clean
 
 
 def test_upsert_whose_rows_all_lose_makes_no_version() -> None:
@@ -141,7 +141,7 @@ def test_upsert_whose_rows_all_lose_makes_no_version() -> None:
 def test_upsert_that_changes_the_last_row_of_many_loses_none() -> None:
     """Rounds of a merge in which nothing changed are read again, not left out."""
     table = make()
-    table.set({"write.buffer.size": "4MiB"})
+    table.alter.set({"write.buffer.size": "4MiB"})
     count = 400_000
     table.upsert(pa.table({"id": range(count), "rev": [6] * count}))
     before = table.version
@@ -184,30 +184,30 @@ def test_what_rests_on_an_older_read_is_judged_although_it_changed_nothing() -> 
 def test_recoverer_that_ended_us_meanwhile_does_no_harm() -> None:
     table = make()
     writer = table.writer("upsert").__enter__()
-    other = Table.open(table.handle.store.address.uri)
-    other.rollback(writer.instant)
+    other = Table.open(table._handle.store.address.uri)
+    other.maintenance.rollback(writer.instant)
     writer.__exit__(ValueError, ValueError("mine"), None)
     assert pending(table) == []
-    assert table.history(1)[0].operation == Operation.ROLLBACK
-    assert table.verify().clean
+    assert table.inspect.history(1)[0].operation == Operation.ROLLBACK
+    assert table.check.verify().clean
 
 
 def test_job_of_several_tasks_that_changed_nothing_is_decided() -> None:
     """INV-06: a task that still runs would leave a file of an instant that nobody knows of."""
     table = make()
-    txn = OptimisticTransaction.begin(table.handle, WriteRequest(Operation.UPSERT))
+    txn = OptimisticTransaction.begin(table._handle, WriteRequest(Operation.UPSERT))
     txn.distributed = True
     assert txn.stand_at_base(WriteStatus()) is None
     result = txn.commit(WriteStatus(), Scope(SCOPE_BUCKETS), None)
     assert table.version == result.version == 2
-    assert find_outcome(table.handle, table.handle.cache.refresh(), txn.instant, 0) is not None
+    assert find_outcome(table._handle, table._handle.cache.refresh(), txn.instant, 0) is not None
     assert pending(table) == []
 
 
 def test_what_rests_on_an_older_read_that_was_found_late_is_decided() -> None:
     """INV-07: Spark tells what was read only when the rows are staged."""
     table = make()
-    txn = OptimisticTransaction.begin(table.handle, WriteRequest(Operation.UPSERT))
+    txn = OptimisticTransaction.begin(table._handle, WriteRequest(Operation.UPSERT))
     older = ReadSet(txn.base.version - 1, (None,))
     assert txn.stand_at_base(WriteStatus(), older) is None
     assert txn.stand_at_base(WriteStatus()) is not None, "of the base alone"
@@ -261,19 +261,19 @@ def test_flush_that_is_under_way_when_the_writer_gives_up_leaves_no_file(
         upsert(table, rows)
     assert slow.arrived.is_set()
     assert (pending(table), files(table)) == ([], 0)
-    assert table.history(1)[0].operation == Operation.ROLLBACK
-    assert table.verify().clean
+    assert table.inspect.history(1)[0].operation == Operation.ROLLBACK
+    assert table.check.verify().clean
 
 
 def test_instant_of_several_processes_that_changes_nothing_is_decided() -> None:
     """INV-06: an attempt that nobody waits for may still write, under an instant with no record."""
     table = make()
-    spec = table.handle.cache.known().table.spec
+    spec = table._handle.cache.known().table.spec
     request = write_request("upsert", spec)
-    record = pending_record(table.handle, request, table.handle.cache.known())
+    record = pending_record(table._handle, request, table._handle.cache.known())
     instant = record.instant
-    request_instant(table.handle.store, record, Contract(), lambda: table.handle)
-    result = decide(table.handle, request, instant, Gathered(spec))
+    request_instant(table._handle.store, record, Contract(), lambda: table._handle)
+    result = decide(table._handle, request, instant, Gathered(spec))
     assert result.version == 2
-    assert table.history(1)[0].instant.nonce == instant.nonce
+    assert table.inspect.history(1)[0].instant.nonce == instant.nonce
     assert pending(table) == []

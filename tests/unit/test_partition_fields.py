@@ -58,7 +58,7 @@ def rows_of(ids: Sequence[int], v: int = 0) -> pa.Table:
 
 
 def partitions_of(table: Table) -> set[str]:
-    return set(table.files()["partition"].to_pylist())
+    return set(table.inspect.files()["partition"].to_pylist())
 
 
 def ids_of(table: Table, where: str | None = None) -> list[int]:
@@ -117,7 +117,7 @@ def test_every_operation_finds_the_partition_by_the_sources(uri: str, table_type
     left = ids_of(table)
     assert {3, 40} <= set(left)
     assert 29 not in left
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 def test_a_row_that_moves_within_its_day_is_the_same_row(uri: str) -> None:
@@ -231,14 +231,14 @@ def test_fields_that_cannot_be_are_refused_before_anything_is_written(
         table_of(uri, field)
     table = table_of(uri)
     with pytest.raises(error):
-        table.repush(partition_by=[field])
+        table.layout.repush(partition_by=[field])
     assert table.version == 0
 
 
 def test_a_column_that_is_called_like_a_transform_is_a_column(uri: str) -> None:
     table = Table.create(uri, pa.schema([("day(ts)", pa.string())]), partition_by="day(ts)")
     table.append(pa.table({"day(ts)": ["a", "b"]}))
-    assert table.describe()["partition_by"] == ["`day(ts)`"]
+    assert table.inspect.describe()["partition_by"] == ["`day(ts)`"]
     assert partitions_of(table) == {'["a"]', '["b"]'}
 
 
@@ -249,10 +249,10 @@ def test_a_field_reads_back_from_its_text(text: str) -> None:
 
 def test_clients_learn_of_transforms_from_a_feature(uri: str) -> None:
     table = table_of(uri)
-    timeline = table.handle.cache.timeline
+    timeline = table._handle.cache.timeline
     assert PARTITION_FIELDS not in timeline.find(0).features
     table.upsert(rows_of([1]))
-    table.repush(partition_by="day(ts)")
+    table.layout.repush(partition_by="day(ts)")
     table.upsert(rows_of([2]))
     assert PARTITION_FIELDS in timeline.find(table.version).features
 
@@ -264,12 +264,12 @@ def test_a_repush_leads_from_transforms_to_others_and_back(uri: str) -> None:
     table = table_of(uri)
     table.upsert(rows_of(range(40)))
     for fields in (["day(ts)"], ["month(ts)", "bucket(2, user)"], ["user"], ["truncate(9, id)"]):
-        table.repush(partition_by=fields)
-        assert table.describe()["partition_by"] == fields
+        table.layout.repush(partition_by=fields)
+        assert table.inspect.describe()["partition_by"] == fields
         table.upsert(rows_of(range(0, 40, 7), v=len(fields)))
         assert ids_of(table) == list(range(40))
-        assert not table.verify().problems
-    table.undo_repush()
+        assert not table.check.verify().problems
+    table.layout.undo()
     assert ids_of(table) == list(range(40))
 
 
@@ -282,7 +282,7 @@ def test_a_removal_in_partitions_by_transforms_that_meets_a_swap_is_to_be_run_ag
     writer = table.writer("upsert", on_conflict="retry").__enter__()
     writer.write(rows_of([50]))
     writer.remove(rows_of([3]))
-    Table.open(uri).repush(buckets=1)
+    Table.open(uri).layout.repush(buckets=1)
     with pytest.raises(RetryableConflictError, match="removes keys of partitions"):
         writer.__exit__(None, None, None)
     assert ids_of(table) == list(range(20))
@@ -307,9 +307,9 @@ def test_verify_finds_rows_that_another_version_of_a_function_put_elsewhere(
     register_partition_function("tens", lambda ids: pc.divide(ids, 10))
     table = table_of(uri, "tens(id)")
     table.upsert(rows_of(range(30)))
-    assert table.verify().problems == ()
+    assert table.check.verify().problems == ()
     monkeypatch.setitem(partition_values._FUNCTIONS, "tens", lambda ids: pc.divide(ids, 7))
-    assert {problem.invariant for problem in table.verify().problems} == {"INV-08"}
+    assert {problem.invariant for problem in table.check.verify().problems} == {"INV-08"}
 
 
 @pytest.mark.parametrize(("text", "hint"), [("dya(ts)", "did you mean day"), ("own(id)", "call ")])
@@ -322,7 +322,7 @@ def test_an_unknown_transform_is_refused_with_what_may_be_meant(
 
 
 def test_the_names_of_spark_for_transforms_are_known(uri: str) -> None:
-    assert table_of(uri, "days(ts)").describe()["partition_by"] == ["day(ts)"]
+    assert table_of(uri, "days(ts)").inspect.describe()["partition_by"] == ["day(ts)"]
 
 
 def test_an_error_of_a_function_of_ones_own_names_the_function(uri: str) -> None:
@@ -375,4 +375,4 @@ def test_a_row_takes_the_columns_that_its_partition_comes_from(
     there = rows_of([2]).select(found.column_names)
     expected = pa.concat_tables([rows.select(found.column_names), there]).sort_by("id")
     assert found.to_pylist() == expected.to_pylist()
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems

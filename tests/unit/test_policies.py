@@ -53,7 +53,7 @@ def test_by_default_disjoint_keys_of_one_bucket_both_commit(table_type: str) -> 
         table.upsert(rows((1, 1, "theirs"), (5, 1, "theirs")))
     assert content(table) == {1: "theirs", 2: "ours", 3: "old", 4: "ours", 5: "theirs"}
     assert writer.result.rebased == 1
-    facts = table.history()[0].client
+    facts = table.inspect.history()[0].client
     assert facts["rebased"] == 1
     assert facts["conflicts"][0]["verdict"] == "rebase"  # type: ignore[index]  # plain values
 
@@ -220,7 +220,7 @@ def test_a_read_that_cannot_be_is_refused_before_anything_is_written() -> None:
     other = make("cow")
     for number in range(4):
         table.upsert(rows((number, 0, "x")))
-    table.clean()
+    table.maintenance.clean()
     with pytest.raises(InstantExpiredError):
         table.writer("upsert", read_from=1)
     with pytest.raises(InstantNotFoundError):
@@ -229,7 +229,7 @@ def test_a_read_that_cannot_be_is_refused_before_anything_is_written() -> None:
         table.writer("upsert", read_from=other.scan())
     with pytest.raises(OptionError, match="computed from a read"):
         table.writer("upsert", read_from=table.version, on_conflict="retry")
-    assert not table.timeline.pending
+    assert not table.inspect.timeline().pending
 
 
 @pytest.mark.parametrize("table_type", TYPES)
@@ -247,7 +247,7 @@ def test_a_writer_whose_files_a_recoverer_took_is_told_of_the_rollback(
 
     def late(*arguments: object, **how: object) -> CommitResult:
         table.upsert(rows((key, 0, "theirs")))
-        table.rollback(txn.instant)
+        table.maintenance.rollback(txn.instant)
         return commit(*arguments, **how)  # type: ignore[arg-type]  # passed through
 
     txn.commit = late  # type: ignore[method-assign]
@@ -269,7 +269,7 @@ def test_whenever_a_recoverer_comes_the_writer_is_told_of_the_rollback(
         table.upsert(rows((1, 0, "first"), (2, 0, "first")))
         ours, store = open_wrapped(uri, FaultStore)
         block = (ours.writer("upsert") if kind == "writer" else ours.transaction()).__enter__()
-        (pending,) = table.timeline.pending
+        (pending,) = table.inspect.timeline().pending
         ended: list[object] = []
         end = partial(_end, table, pending.instant, ended)
         store._script.append(Fault("step", nth=nth, run=end))
@@ -283,7 +283,7 @@ def test_whenever_a_recoverer_comes_the_writer_is_told_of_the_rollback(
             seen.add("committed")
             assert content(table)[1] == "ours"
         assert content(table)[2] == "first"
-        assert not table.verify().problems
+        assert not table.check.verify().problems
         if not ended:  # it has fewer calls
             break
     assert seen == {"told", "committed"}
@@ -292,7 +292,7 @@ def test_whenever_a_recoverer_comes_the_writer_is_told_of_the_rollback(
 def _end(table: Table, instant: Instant, ended: list[object]) -> None:
     ended.append(instant)
     with contextlib.suppress(IllegalTransitionError, InstantNotFoundError):  # it had committed
-        table.rollback(instant)
+        table.maintenance.rollback(instant)
 
 
 @pytest.mark.parametrize("table_type", TYPES)
@@ -303,11 +303,11 @@ def test_a_transaction_whose_files_a_recoverer_took_is_told_of_the_rollback(
     table = make(table_type)
     tx = table.transaction().__enter__()
     tx.insert(rows((1, 0, "ours")))
-    table.rollback(next(iter(table.timeline.pending)).instant)
+    table.maintenance.rollback(next(iter(table.inspect.timeline().pending)).instant)
     with pytest.raises(RolledBackError):
         tx.upsert(rows((1, 1, "again")))
     assert content(table) == {}
-    assert not table.timeline.pending
+    assert not table.inspect.timeline().pending
 
 
 # --- isolation -------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ def test_threads_that_fight_for_one_bucket_all_commit(table_type: str, policy: s
     errors: list[BaseException] = []
 
     def work(number: int) -> None:
-        mine = Table.open(table.describe()["uri"])  # type: ignore[arg-type]  # text
+        mine = Table.open(table.inspect.describe()["uri"])  # type: ignore[arg-type]  # text
         try:
             for turn in range(5):
                 key = 0 if policy == "merge" else 100 * number + turn
@@ -372,4 +372,4 @@ def test_threads_that_fight_for_one_bucket_all_commit(table_type: str, policy: s
     else:
         expected = {100 * n + turn: f"{n}-{turn}" for n in range(1, 7) for turn in range(5)}
         assert found == expected | dict.fromkeys(range(1, 7), "own")
-    assert not table.verify().problems
+    assert not table.check.verify().problems

@@ -40,7 +40,7 @@ def test_a_redo_asks_again_where_nothing_was_done_before(table_type: str) -> Non
     with table.writer("delete", where="value >= 0", on_conflict="retry"):
         table.insert(rows((50, "z", 1)))
         table.upsert(rows((2, "b", 1)))
-    assert table.history()[0].base == 3
+    assert table.inspect.history()[0].base == 3
     assert table.scan().count() == 0
 
 
@@ -97,9 +97,9 @@ def test_a_refused_commit_leaves_no_file_of_any_round(
     table = make(work.__name__, table_type, {"commit.retries": "2"})
     table.upsert(rows((1, "a", 0), (2, "b", 0)))
     ours, rival = Table.open(table._handle.store.address.uri), Rival(table)
-    ours._handle = replace(ours._handle, ports=replace(ours._handle.ports, observer=rival))
+    ours._opened.handle = replace(ours._handle, ports=replace(ours._handle.ports, observer=rival))
     with pytest.raises(CommitRetriesExhaustedError):
         work(ours, lambda: table.upsert(rows((4, "a", 1))))
     assert rival.heard.count("redo") == 2
-    report = table.verify()
+    report = table.check.verify()
     assert (report.problems, report.notes) == ((), ())

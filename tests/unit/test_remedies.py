@@ -66,5 +66,5 @@ def test_a_column_in_other_letters_is_recognised(table: Table) -> None:
 def test_a_version_that_is_passed_as_a_plan_is_refused_with_the_remedy(table: Table) -> None:
     """As a person would type it."""
     with pytest.raises(OptionError, match="version="):
-        table.restore(0)  # type: ignore[arg-type]
+        table.versions.restore(0)  # type: ignore[arg-type]
     assert table.version == 1

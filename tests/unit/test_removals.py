@@ -58,7 +58,7 @@ def test_a_removal_takes_what_came_before_it_and_nothing_that_comes_later(
     assert (stats.rows_inserted, stats.rows_updated, stats.rows_deleted) == (2, 1, 299)
     absent = 700 - 400 - 1  # 500 came again
     assert stats.keys_unchanged == absent + len({0, 801, 900})
-    assert table.verify().problems == ()
+    assert table.check.verify().problems == ()
 
 
 @each_type
@@ -69,11 +69,11 @@ def test_a_commit_of_removals_alone_is_a_delete_by_key(kind: str) -> None:
         writer.remove(keys(1, 2, 3, 4))
     assert content(table) == {}
     assert writer.result.stats.rows_deleted == 3
-    assert table.files().num_rows == 0
+    assert table.inspect.files().num_rows == 0
     with table.writer("upsert", commit_id="again") as writer:
         writer.remove(keys(1))
     assert writer.result.stats.keys_unchanged == 1
-    assert table.verify().problems == ()
+    assert table.check.verify().problems == ()
 
 
 @each_type
@@ -207,7 +207,7 @@ def test_the_keys_that_go_are_in_the_write_set(
     if conflicts:
         with pytest.raises(RetryableConflictError):
             change(table, meanwhile)
-        assert table.history()[0].action == "rollback"
+        assert table.inspect.history()[0].action == "rollback"
     else:
         change(table, meanwhile)
         kept = {2: "b", 3: "c", 4: "ours"}
@@ -218,7 +218,7 @@ def test_the_keys_that_go_are_in_the_write_set(
     assert content(table) == {2: "b", 3: content(table)[3], 4: "ours"} | {
         n: t for n, t in content(table).items() if n == 9
     }
-    assert table.verify().problems == ()
+    assert table.check.verify().problems == ()
 
 
 @each_type
@@ -233,7 +233,7 @@ def test_a_later_writer_sees_which_keys_went(kind: str) -> None:
     with table.writer("upsert") as writer:
         writer.remove(keys(1))
         writer.write(rows((7, 1, "new")))
-    touched = decision_at(table.handle.store, writer.result.version).changes.touched
+    touched = decision_at(table._handle.store, writer.result.version).changes.touched
     assert touched.select(["keys", "key_count"]).to_pylist() == [
         {"keys": KEYS_INLINE, "key_count": 2}
     ]

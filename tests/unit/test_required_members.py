@@ -38,9 +38,9 @@ ACTS: dict[str, Callable[[Table], object]] = {
     "merge": lambda t: t.merge(
         pa.table({"id": [2, 7], "v": [5, 5]}), matched=[Update()], not_matched=[Insert()]
     ),
-    "compact": lambda t: t.compact(full=True),
-    "cluster": lambda t: (t.set({"cluster.by": "v"}), t.cluster()),
-    "repush": lambda t: t.repush(buckets=2),
+    "compact": lambda t: t.maintenance.compact(full=True),
+    "cluster": lambda t: (t.alter.set({"cluster.by": "v"}), t.maintenance.cluster()),
+    "repush": lambda t: t.layout.repush(buckets=2),
     "what was read": lambda t: t.upsert(t.scan().to_arrow()),
     "as pandas": lambda t: t.upsert(t.scan().to_pandas()),
     "as polars": lambda t: t.scan().to_polars(),
@@ -53,10 +53,10 @@ ACTS: dict[str, Callable[[Table], object]] = {
 def test_rows_without_the_struct_are_written_and_read(table_type: str, kind: str, act: str) -> None:
     table = made(table_type)
     table.upsert(ROWS)
-    table.alter().add("x", KINDS[kind]).commit()
+    table.alter.columns().add("x", KINDS[kind]).commit()
     ACTS[act](table)
     assert table.scan().to_arrow()["x"].null_count == table.scan().count()
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,7 +76,7 @@ def test_rows_bring_the_column_and_nulls_in_it(table_type: str, kind: str) -> No
 def test_a_member_that_may_not_be_null_is_still_refused() -> None:
     table = made("cow")
     table.upsert(ROWS)
-    table.alter().add("x", S).commit()
+    table.alter.columns().add("x", S).commit()
     given = pa.StructArray.from_arrays([pa.array([1, None]), pa.array(["a", "b"])], ["a", "t"])
     with pytest.raises(Exception, match="null") as caught:
         table.upsert(ROWS.append_column("x", given))
@@ -93,7 +93,7 @@ def test_a_slice_of_rows_is_written_as_it_is(kind: str) -> None:
         "list in a struct": [{"l": [row]}, None, {"l": [None]}, {"l": []}],
     }[kind]
     table = made("cow", "id bigint")
-    table.alter().add("x", KINDS[kind]).commit()
+    table.alter.columns().add("x", KINDS[kind]).commit()
     whole = pa.table({"id": range(4), "x": pa.array(values, KINDS[kind])})
     table.append(whole.slice(1, 2))
     found = {row["id"]: row["x"] for row in table.scan().to_arrow().to_pylist()}

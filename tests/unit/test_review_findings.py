@@ -32,7 +32,7 @@ def by_bucket(table: Table) -> list[list[int]]:
     """Give keys by the bucket that they fall into."""
     batch = rows(*((n, 0, "") for n in range(40))).to_batches()[0]
     numbers = bucket_of(
-        key_hashes(batch, ["id"]), table.handle.cache.known().table.spec.layout.buckets.count
+        key_hashes(batch, ["id"]), table._handle.cache.known().table.spec.layout.buckets.count
     )
     found: dict[int, list[int]] = {}
     for key, number in enumerate(numbers.tolist()):
@@ -41,7 +41,7 @@ def by_bucket(table: Table) -> list[list[int]]:
 
 
 def problems(table: Table) -> list[str]:
-    return [str(p) for p in table.verify().problems]
+    return [str(p) for p in table.check.verify().problems]
 
 
 @pytest.mark.parametrize("table_type", TYPES)
@@ -151,21 +151,21 @@ def test_two_changes_of_the_contract_cannot_lead_to_one_that_cannot_hold(
 ) -> None:
     """Each is allowed by what it saw; together they are multi_writer with eager."""
     table = make("cow")
-    table.change_contract(concurrency="single_writer")
-    uri = table.handle.store.address.uri
+    table.alter.contract(concurrency="single_writer")
+    uri = table._handle.store.address.uri
     others = ["multi_writer"]
 
     def second(
         handle: TableHandle, make: Callable[[TableState], Decision | None]
     ) -> Decision | None:
         if others:
-            Table.open(uri).change_contract(concurrency=others.pop())
+            Table.open(uri).alter.contract(concurrency=others.pop())
         return publish_service(handle, make)
 
     monkeypatch.setattr(table_decisions, "publish_service", second)
     with pytest.raises(OptionError):
-        table.change_contract(failed_writes="eager")
-    Table.open(uri).handle.cache.known().table.contract.check()
+        table.alter.contract(failed_writes="eager")
+    Table.open(uri)._handle.cache.known().table.contract.check()
 
 
 def test_an_instant_that_was_rolled_back_gets_no_reservation() -> None:
@@ -173,20 +173,20 @@ def test_an_instant_that_was_rolled_back_gets_no_reservation() -> None:
     table = make("cow")
     writer = table.writer("upsert").__enter__()
     writer.write(rows((1, 0, "x")))
-    head = table.handle.cache.known()
-    table.rollback(writer.instant)
+    head = table._handle.cache.known()
+    table.maintenance.rollback(writer.instant)
     reserved = Reserved(writer.instant, buckets=(((), 0),))
-    publish_reservation(table.handle, reserved, since=head.version)
+    publish_reservation(table._handle, reserved, since=head.version)
     with pytest.raises(RolledBackError):
         writer.__exit__(None, None, None)
-    assert not table.handle.cache.refresh().reservations
+    assert not table._handle.cache.refresh().reservations
 
 
 def test_a_transaction_checks_what_to_do_on_a_conflict() -> None:
     table = make("cow")
     with pytest.raises(OptionError), table.transaction(on_conflict="rety") as tx:
         tx.upsert(rows((1, 0, "x")))
-    assert not table.timeline.pending
+    assert not table.inspect.timeline().pending
 
 
 def test_verify_allows_a_delete_that_was_done_again() -> None:
@@ -227,7 +227,7 @@ def test_a_lock_that_cannot_be_released_fails_no_commit() -> None:
             raise OSError(message)
 
     table = make("cow")
-    handle = replace(table.handle, lock=Stuck())  # type: ignore[arg-type]  # the part that is used
+    handle = replace(table._handle, lock=Stuck())  # type: ignore[arg-type]  # the part that is used
     order = write_request("upsert", handle.cache.known().table.spec)
     writer = Writer(handle, order)
     with writer:

@@ -42,7 +42,7 @@ def test_a_move_stays_one_update_once_the_table_has_no_such_partitions(
     table = made(kind)
     table.upsert(rows((1, "b", 1), (2, "b", 1)))
     table.upsert(rows((1, "a", 2)))
-    table.repush(partition_by=layout)
+    table.layout.repush(partition_by=layout)
     table.upsert(rows((1, "c", 3)))
     feed = table.changes(since=1).to_arrow().to_pylist()
     assert [(row["_change_type"], row["id"], row["place"]) for row in feed] == [
@@ -78,7 +78,7 @@ def test_a_row_that_was_read_and_is_gone_since_comes_into_no_other_partition(
     if keys == "any":
         monkeypatch.setattr(Output, "keys_max", 0)
     gone(table)
-    (decision,) = table.handle.cache.decisions(scan.version, limit=1)
+    (decision,) = table._handle.cache.decisions(scan.version, limit=1)
     assert (KEYS_ALL in decision.changes.touched["keys"].to_pylist()) is (keys == "any")
     version, given = table.version, {"partitions": "dynamic"} if operation == "overwrite" else {}
     with (
@@ -86,7 +86,7 @@ def test_a_row_that_was_read_and_is_gone_since_comes_into_no_other_partition(
         table.writer(operation, read_from=scan, **given) as writer,
     ):
         writer.write(rows((2, "y", 3)))
-    assert table.version == version or not table.verify().problems
+    assert table.version == version or not table.check.verify().problems
     assert table.scan(where="id = 2").to_arrow().num_rows == 0
 
 
@@ -113,6 +113,6 @@ def test_verify_finds_a_row_that_was_read_and_came_back_into_another_partition(
     monkeypatch.setattr(ConflictChecker, "earlier", lambda *_, **__: [])
     with table.writer("upsert", read_from=scan) as writer:
         writer.write(rows((2, "y", 3)))
-    (problem,) = table.verify().problems
+    (problem,) = table.check.verify().problems
     assert problem.invariant == "INV-07"
     assert "lost the update of version 2" in problem.message

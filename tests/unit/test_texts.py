@@ -72,8 +72,8 @@ def test_a_record_key_that_is_no_text_is_refused() -> None:
 ASKED: dict[str, Callable[[Table, pa.Scalar], object]] = {
     "update": lambda t, text: t.update({"x": text}),
     "merge": lambda t, text: t.merge(pa.table({"id": [1]}), matched=[Update({"x": text})]),
-    "default": lambda t, text: t.alter().default("x", text).commit(),
-    "added": lambda t, text: t.alter().add("y", "string", default=text).commit(),
+    "default": lambda t, text: t.alter.columns().default("x", text).commit(),
+    "added": lambda t, text: t.alter.columns().add("y", "string", default=text).commit(),
 }
 
 

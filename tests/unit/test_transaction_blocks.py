@@ -36,7 +36,7 @@ def table(request: pytest.FixtureRequest) -> Iterator[Table]:
     )
     made.upsert(rows((1, "a", "old"), (2, "a", "old"), (3, "b", "old")))
     yield made
-    report = made.verify()
+    report = made.check.verify()
     assert not report.problems
 
 
@@ -60,7 +60,7 @@ def test_everything_is_decided_at_once(table: Table) -> None:
         assert content(table) == {1: "old", 2: "old", 3: "old"}
     assert tx.result.version == table.version == 2
     assert content(table) == {1: "new", 2: "old", 4: "new", 5: "new"}
-    assert table.history()[0].operation == "transaction"
+    assert table.inspect.history()[0].operation == "transaction"
 
 
 def test_each_operation_sees_what_those_before_it_did(table: Table) -> None:
@@ -94,7 +94,7 @@ def test_an_error_in_the_block_leaves_nothing(table: Table) -> None:
         tx.delete(where="id = 1")
         tx.insert(rows((2, "a", "twice")))
     assert content(table) == {1: "old", 2: "old", 3: "old"}
-    assert not table.timeline.pending
+    assert not table.inspect.timeline().pending
 
 
 def test_an_error_that_is_caught_inside_still_ends_it(table: Table) -> None:
@@ -106,7 +106,7 @@ def test_an_error_that_is_caught_inside_still_ends_it(table: Table) -> None:
     with pytest.raises(CommitError, match="failed"):
         tx.__exit__(None, None, None)
     assert content(table) == {1: "old", 2: "old", 3: "old"}
-    assert not table.timeline.pending
+    assert not table.inspect.timeline().pending
 
 
 def test_a_conflict_redoes_every_operation_in_order(table: Table) -> None:
@@ -128,7 +128,7 @@ def test_the_first_commit_of_a_key_wins(table: Table) -> None:
     with pytest.raises(RetryableConflictError):
         tx.__exit__(None, None, None)
     assert content(table) == {1: "theirs", 2: "old", 3: "old"}
-    assert not table.timeline.pending
+    assert not table.inspect.timeline().pending
 
 
 def test_what_a_transaction_read_is_not_lost_to_others(table: Table) -> None:
@@ -159,7 +159,7 @@ def test_a_commit_id_is_applied_once(table: Table) -> None:
             tx.upsert(rows((1, "a", "new")))
         versions.add(tx.result.version)
     assert versions == {2}
-    assert table.version == 2 or table.history()[0].action == "rollback"
+    assert table.version == 2 or table.inspect.history()[0].action == "rollback"
 
 
 def test_a_block_that_does_nothing_decides_nothing(table: Table) -> None:
@@ -169,8 +169,8 @@ def test_a_block_that_does_nothing_decides_nothing(table: Table) -> None:
         _ = tx.result
     with pytest.raises(TransactionClosedError):
         tx.append(rows((1, "a", "x")))
-    assert not table.timeline.pending
-    assert table.history()[0].action in ("rollback", "commit", "delta_commit")
+    assert not table.inspect.timeline().pending
+    assert table.inspect.history()[0].action in ("rollback", "commit", "delta_commit")
 
 
 def test_rows_without_keys_are_added_and_deleted_in_one_decision() -> None:
@@ -182,7 +182,7 @@ def test_rows_without_keys_are_added_and_deleted_in_one_decision() -> None:
         tx.delete(where="value = 'z'")
         tx.append(rows((4, "a", "w")))
     assert content(table) == {2: "y", 4: "w"}
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 def test_a_transaction_that_could_not_begin_is_not_open(
@@ -200,4 +200,4 @@ def test_a_transaction_that_could_not_begin_is_not_open(
     for use in (transaction.scan, lambda: transaction.delete(where="true")):
         with pytest.raises(TransactionClosedError):
             use()
-    assert not table.writers()
+    assert not table.inspect.writers()

@@ -61,7 +61,7 @@ def test_an_upsert_moves_a_row_and_an_older_row_moves_nothing(kind: str) -> None
     result = table.upsert(rows((1, "b", 2, 2), (2, "c", 2, 4), (4, "b", 2, 1), (3, "b", 2, 1)))
     assert content(table) == {1: ("b", 2), 2: ("a", 1), 3: ("b", 2), 4: ("b", 2)}
     assert counts(result.stats) == (1, 2, 0, 1)
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 @each_type
@@ -154,20 +154,20 @@ def test_rows_are_found_among_many_partitions_whatever_became_of_the_index(
     table = made(kind)
     table.upsert(rows(*[(n, f"p{n:02}", 1, 1) for n in range(40)]))
     if index != "none":
-        table.create_index()
+        table.index.create()
     table.upsert(rows(*[(n, f"p{(n + 7) % 40:02}", 2, 2) for n in range(0, 40, 3)]))
     if index == "built":
-        table.build_index()
+        table.index.build()
     if index in ("lost", "damaged"):
-        store = table.handle.store
+        store = table._handle.store
         store.delete([each.path for each in store.list(".meta/index")])
     if index == "lost":  # else the client takes it for whole
-        table = Table.open(str(table.describe()["uri"]))
+        table = Table.open(str(table.inspect.describe()["uri"]))
     table.upsert(rows(*[(n, "q", 3, 3) for n in range(20, 60)]))
     model = {n: (f"p{n:02}", 1) for n in range(40)}
     model |= {n: (f"p{(n + 7) % 40:02}", 2) for n in range(0, 40, 3)}
     assert content(table) == model | dict.fromkeys(range(20, 60), ("q", 3))
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 @each_type
@@ -223,14 +223,14 @@ def test_an_overwrite_that_finds_its_place_empty_when_it_is_done_again_removes_n
     client = beside(table, "publish", lambda: table.upsert(leave))
     client.overwrite(rows((9, "a", 3, 3)), where="place = 'a'", on_conflict="retry")
     assert content(table) == dict.fromkeys(range(1, 5), ("b", 2)) | {9: ("a", 3)}
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 @each_type
 def test_keys_that_no_decision_tells_are_looked_for_too(kind: str) -> None:
     """INV-08, INV-11: who replaces whole partitions says only which buckets were written."""
     table = made(kind)
-    table.create_index()
+    table.index.create()
     table.upsert(rows((1, "a", 1, 1), (9, "b", 1, 1)))
     with table.writer("overwrite", partitions="dynamic") as writer:
         writer.write(rows((2, "b", 1, 1)))
@@ -246,8 +246,8 @@ def test_a_write_by_key_opens_only_files_of_partitions_that_may_have_it(
     """INV-08: the index tells them."""
     table = made(kind)
     table.upsert(rows(*[(n, f"p{n:02}", 1, 1) for n in range(30)]))
-    table.create_index()
-    uri = str(table.describe()["uri"])
+    table.index.create()
+    uri = str(table.inspect.describe()["uri"])
     counted, store = open_wrapped(uri, CountingStore)
     assert counted.version
     store.reset()
@@ -288,7 +288,7 @@ def test_a_transaction_moves_rows_in_one_decision(kind: str) -> None:
         tx.delete(keys=keys(2))
         tx.upsert(rows((1, "c", 3, 3), (2, "c", 3, 3)))
     assert content(table) == {1: ("c", 3), 2: ("c", 3)}
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 @each_type
@@ -296,13 +296,13 @@ def test_a_part_of_a_transaction_leaves_no_partition_out_for_those_after_it(kind
     """A writer would look only where the index says that its keys are."""
     table = made(kind)
     table.upsert(rows((1, "a", 1, 1), (2, "b", 1, 1), (3, "c", 1, 1)))
-    table.create_index()
+    table.index.create()
     with table.transaction() as tx:
         tx.upsert(rows((1, "a", 2, 2)))
         assert tx.scan().count() == 3
         tx.upsert(rows((2, "c", 2, 2)))
     assert content(table) == {1: ("a", 2), 2: ("c", 2), 3: ("c", 1)}
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 @each_type
@@ -311,14 +311,14 @@ def test_services_and_a_restore_leave_each_key_once(kind: str) -> None:
     table = made(kind)
     for place in "abca":
         table.upsert(rows(*[(n, place, 1, table.version) for n in range(4)]))
-    table.compact(full=True)
-    table.cluster(order_by=["n"])
+    table.maintenance.compact(full=True)
+    table.maintenance.cluster(order_by=["n"])
     assert content(table) == dict.fromkeys(range(4), ("a", 1))
-    table.restore(version=2)
+    table.versions.restore(version=2)
     assert content(table) == dict.fromkeys(range(4), ("b", 1))
     table.upsert(rows((0, "z", 1, 99)))
     assert content(table)[0] == ("z", 1)
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 @each_type
@@ -329,7 +329,7 @@ def test_a_repush_and_a_writer_that_meets_it_leave_each_key_once(kind: str) -> N
 
     def lay_out() -> None:
         table.upsert(rows((0, "c", 2, 2), (1, "c", 2, 2)))
-        table.repush(buckets=3)
+        table.layout.repush(buckets=3)
 
     other = beside(table, "publish", lay_out)
     other.upsert(rows((1, "d", 3, 3), (2, "d", 3, 3), (9, "d", 3, 3)), on_conflict="retry")
@@ -337,7 +337,7 @@ def test_a_repush_and_a_writer_that_meets_it_leave_each_key_once(kind: str) -> N
     assert content(table) == expected | dict.fromkeys((1, 2, 9), ("d", 3))
     table.upsert(rows((0, "e", 4, 4)))
     assert content(table)[0] == ("e", 4)
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 @each_type
@@ -375,7 +375,7 @@ def test_verify_finds_a_key_that_lives_in_two_partitions(kind: str) -> None:
     other = beside(table, "publish", lambda: table.upsert(rows((1, "a", 1, 1))))
     with mock.patch.object(Judge, "elsewhere", return_value=frozenset()):
         other.upsert(rows((1, "b", 2, 2)))
-    found = {each.invariant: each.message for each in table.verify().problems}
+    found = {each.invariant: each.message for each in table.check.verify().problems}
     assert found.keys() == {"INV-07", "INV-08"}
     assert "different partitions" in found["INV-07"]
     assert "id = 1" in found["INV-08"]
@@ -392,14 +392,14 @@ def test_where_the_key_decides_the_partition_nothing_more_is_done() -> None:
     plain.upsert(rows((1, "a", 1, 1)))
     plain.upsert(rows((1, "b", 1, 1)))
     assert plain.scan().to_arrow().num_rows == 2
-    assert not plain.handle.cache.known().table.spec.across
+    assert not plain._handle.cache.known().table.spec.across
 
 
 def test_writers_must_know_the_feature_and_readers_need_not() -> None:
     """RFC 0029."""
     table = made("cow")
     table.upsert(rows((1, "a", 1, 1)))
-    decision = decision_at(table.handle.store, 1)
+    decision = decision_at(table._handle.store, 1)
     assert UNIQUE in decision.writer_features
     assert UNIQUE not in decision.features
 
@@ -408,7 +408,7 @@ def test_writers_must_know_the_feature_and_readers_need_not() -> None:
     ("write", "key"),
     [
         (lambda t: t.merge(rows((1, "a", 1, 1)), not_matched_by_source=[Delete()]), "not_matched"),
-        (lambda t: t.set({"unique": "partition"}), "unique"),
+        (lambda t: t.alter.set({"unique": "partition"}), "unique"),
         (lambda t: t.update({"place": "'z'"}, where="id = 1"), "values"),
         (
             lambda t: t.writer("upsert", replicas=Replicas([TableSink("s", "memory://nowhere")])),

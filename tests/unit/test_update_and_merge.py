@@ -47,8 +47,8 @@ def table(kind: str) -> Iterator[Table]:
     made.upsert(rows((1, "a", 1), (2, "a", 1), (3, "b", 1)))
     made.upsert(rows((2, "a", 2), (4, "a", 2)))
     yield made
-    assert not made.verify().problems
-    assert not made.timeline.pending
+    assert not made.check.verify().problems
+    assert not made.inspect.timeline().pending
 
 
 def rows(*values: tuple[int, str, int], note: str | None = "old") -> pa.Table:
@@ -74,12 +74,12 @@ def test_an_operation_whose_columns_are_gone_when_it_begins_leaves_no_instant(
     table: Table, operation: str
 ) -> None:
     """It was checked against what its client knew; its writer has no rows, and so no part yet."""
-    other = Table.open(str(table.describe()["uri"]))
-    other.alter().rename("n", "number").commit()
+    other = Table.open(str(table.inspect.describe()["uri"]))
+    other.alter.columns().rename("n", "number").commit()
     act = {"update": lambda: table.update({"n": 9}), "delete": lambda: table.delete(where="n = 1")}
     with pytest.raises(RetryableConflictError, match="column 'n' was renamed or dropped"):
         act[operation]()
-    assert not other.timeline.pending
+    assert not other.inspect.timeline().pending
     assert other.version == 3
 
 
@@ -93,7 +93,7 @@ def test_update_computes_from_the_row_that_it_finds(table: Table) -> None:
         ("a", 4, 24, "OLD!"),
         ("b", 3, 1, "old"),
     ]
-    assert table.history()[0].operation == "update"
+    assert table.inspect.history()[0].operation == "update"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_an_update_of_rows_without_a_key(kind: str) -> None:
     table.append(rows((1, "a", 3)))
     assert table.update({"n": "n + 1"}, where="n < 3").stats.rows_updated == 2
     assert sorted(table.scan().to_arrow()["n"].to_pylist()) == [2, 2, 3, 5]
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_the_first_clause_that_holds_decides_of_each_row(table: Table) -> None:
         ("b", 3, 1, "old"),
         ("c", 8, 20, "new"),
     ]
-    assert table.history()[0].operation == "merge"
+    assert table.inspect.history()[0].operation == "merge"
 
 
 def test_clauses_without_values_take_the_columns_of_the_source(table: Table) -> None:
@@ -259,7 +259,7 @@ def test_a_merge_of_more_than_the_buffer_holds_is_the_same(kind: str) -> None:
     assert (stats.rows_in, stats.rows_updated, stats.rows_inserted) == (300, 150, 50)
     expected = dict.fromkeys(range(0, 300, 2), 6) | {i: 5 for i in range(1, 300, 2) if i % 3 == 0}
     assert numbers(table) == expected
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_a_source_without_the_columns_that_place_its_rows_is_refused(table: Tabl
 
 def begin(table: Table, name: str, **asked: object) -> Writer:
     """Begin an update or a merge that adds 100 to rows 1 and 2, on the base of now."""
-    spec = table.handle.cache.refresh().table.spec
+    spec = table._handle.cache.refresh().table.spec
     if name == "update":
         order = update_request({"n": "n + 100"}, spec, where="id <= 2", **asked)
         return table._writer(order).__enter__()
@@ -341,7 +341,7 @@ def test_the_same_keys_are_for_the_policy_to_judge(kind: str, name: str, policy:
         with pytest.raises(RetryableConflictError):
             end(writer)
         assert numbers(table) == {1: 1, 2: 2}
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 @NAMES
@@ -394,7 +394,7 @@ def test_serializable_protects_what_a_merge_looked_at_and_left(kind: str) -> Non
     for isolation, refused in (("snapshot", False), ("serializable", True)):
         table = create(kind, isolation=isolation)
         table.upsert(rows((1, "a", 1), (2, "b", 1)))
-        spec = table.handle.cache.refresh().table.spec
+        spec = table._handle.cache.refresh().table.spec
         clauses = Clauses((Update({"n": 0}, when="s.n <> t.n"),))
         writer = table._writer(merge_request(clauses, None, spec)).__enter__()
         writer.write(rows((1, "a", 2), (2, "b", 1)))
@@ -438,7 +438,7 @@ def test_threads_that_count_through_arrow_lose_nothing(kind: str) -> None:
     table.upsert(rows((1, "a", 0), (2, "a", 0)))
 
     def count(times: int) -> int:
-        mine, conflicts = Table.open(str(table.describe()["uri"])), 0
+        mine, conflicts = Table.open(str(table.inspect.describe()["uri"])), 0
         while times:
             seen = mine.scan()
             found = seen.to_arrow()
@@ -454,4 +454,4 @@ def test_threads_that_count_through_arrow_lose_nothing(kind: str) -> None:
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(count, [5, 5, 5]))
     assert numbers(table) == {1: 15, 2: 15}
-    assert not table.verify(history=True).problems
+    assert not table.check.verify(history=True).problems

@@ -12,14 +12,14 @@ from tests.support.memory import forget
 
 URI = "memory://wrong-types"
 CALLS: dict[str, Callable[[Table], object]] = {
-    "a path": lambda t: t.alter().add(5, "int").commit(),  # type: ignore[arg-type]
-    "a name": lambda t: t.alter().rename("v", None).commit(),  # type: ignore[arg-type]
-    "a place": lambda t: t.alter().move("v", after=5).commit(),  # type: ignore[arg-type]
-    "a comment": lambda t: t.alter().comment("v", 5).commit(),  # type: ignore[arg-type]
-    "a check": lambda t: t.alter().add_check("c", 5).commit(),  # type: ignore[arg-type]
-    "a time to live": lambda t: t.repush(expire=3),  # type: ignore[arg-type]
-    "a sink": lambda t: t.add_replica(4),  # type: ignore[arg-type]
-    "another table": lambda t: t.compare(4),  # type: ignore[arg-type]
+    "a path": lambda t: t.alter.columns().add(5, "int").commit(),  # type: ignore[arg-type]
+    "a name": lambda t: t.alter.columns().rename("v", None).commit(),  # type: ignore[arg-type]
+    "a place": lambda t: t.alter.columns().move("v", after=5).commit(),  # type: ignore[arg-type]
+    "a comment": lambda t: t.alter.columns().comment("v", 5).commit(),  # type: ignore[arg-type]
+    "a check": lambda t: t.alter.columns().add_check("c", 5).commit(),  # type: ignore[arg-type]
+    "a time to live": lambda t: t.layout.repush(expire=3),  # type: ignore[arg-type]
+    "a sink": lambda t: t.replicas.add(4),  # type: ignore[arg-type]
+    "another table": lambda t: t.inspect.compare(4),  # type: ignore[arg-type]
 }
 
 
@@ -38,7 +38,7 @@ COMMIT_IDS: dict[str, Callable[[Table, str], object]] = {
     "a merge": lambda t, name: t.merge(t.scan().to_arrow(), matched=Delete(), commit_id=name),
     "a writer": lambda t, name: t.writer("upsert", commit_id=name),
     "a transaction": lambda t, name: t.transaction(commit_id=name).__enter__(),
-    "a repush": lambda t, name: t.repush(buckets=3, commit_id=name),
+    "a repush": lambda t, name: t.layout.repush(buckets=3, commit_id=name),
 }
 
 

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, cast, runtime_checkable
+from typing import Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from plait.files import keys
 from plait.files.hash import bucket_of, key_hashes
 from plait.files.partition_values import values_of
 from plait.model.bucket import UNKEYED, Partition
+from plait.model.data import ArrowBatch, ArrowStream
 from plait.model.plan import TableSpec
 from plait.model.value import texts_of
 
@@ -35,16 +36,6 @@ Group: TypeAlias = tuple[Partition | None, int]
 Codes: TypeAlias = npt.NDArray[np.int64]
 
 _NARROW = 1 << 16
-
-
-@runtime_checkable
-class _Stream(Protocol):
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
-
-
-@runtime_checkable
-class _Batch(Protocol):
-    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
 
 
 class _Frame(Protocol):
@@ -73,7 +64,7 @@ class Rows:
 
 def accepts(data: object) -> bool:
     """Tell whether ``open_rows`` takes such data."""
-    return isinstance(data, (Rows, pa.RecordBatchReader, pa.Table, _Stream, _Batch))
+    return isinstance(data, (Rows, pa.RecordBatchReader, pa.Table, ArrowStream, ArrowBatch))
 
 
 def open_rows(data: object) -> Rows:
@@ -96,7 +87,7 @@ def open_rows(data: object) -> Rows:
     if type(data).__module__.split(".", 1)[0] == "pandas" and hasattr(data, "columns"):
         table = _from_pandas(cast("_Frame", data))
         return Rows(table.schema, table)
-    if isinstance(data, (_Stream, _Batch)):
+    if isinstance(data, (ArrowStream, ArrowBatch)):
         return _from_capsules(data)
     name = _kind_of(data)
     message = f"cannot write a {name}"
@@ -110,9 +101,9 @@ def _kind_of(data: object) -> str:
     return f"{type(data).__module__}.{type(data).__qualname__}"
 
 
-def _from_capsules(data: _Stream | _Batch) -> Rows:
+def _from_capsules(data: ArrowStream | ArrowBatch) -> Rows:
     try:
-        if isinstance(data, _Stream):
+        if isinstance(data, ArrowStream):
             reader = pa.RecordBatchReader.from_stream(data)
             return Rows(reader.schema, None, reader, foreign=True)
         batch = pa.record_batch(data)

@@ -34,12 +34,12 @@ class DefinitionChange:
 
 def _repush(what: str, name: str, value: str) -> DefinitionChange:
     option = name.replace("_", "-").removeprefix("table-")
-    how = f"`Table.repush({name}={value})`, `tablectl repush URI --{option} ...`"
+    how = f"`Table.layout.repush({name}={value})`, `tablectl repush URI --{option} ...`"
     return DefinitionChange(what, LIVE, f"{BY_REPUSH}: {how}")
 
 
 def _contract(what: str, name: str) -> DefinitionChange:
-    how = f"`Table.change_contract({name}=...)`, `tablectl set URI contract.{name}=...`"
+    how = f"`Table.alter.contract({name}=...)`, `tablectl set URI contract.{name}=...`"
     return DefinitionChange(what, QUIET, how)
 
 
@@ -51,57 +51,59 @@ CHANGES: Final[Mapping[str, DefinitionChange]] = {
     "table_type": DefinitionChange(
         "the table type, `cow` or `mor`",
         LIVE,
-        f'{BY_REPUSH}: `Table.repush(table_type="mor")`, `tablectl repush URI --type ...`',
+        f'{BY_REPUSH}: `Table.layout.repush(table_type="mor")`, '
+        "`tablectl repush URI --table-type ...`",
     ),
     "sort_by": DefinitionChange(
         "the order of rows in a bucket",
         "yes; in files as upkeep rewrites them",
-        '`Table.set({"cluster.by": "day"})` and '
+        '`Table.alter.set({"cluster.by": "day"})` and '
         "clustering; for all files at once a repush: "
-        '`Table.repush(sort_by="day")`, `tablectl repush URI --sort-by ...`',
+        '`Table.layout.repush(sort_by="day")`, `tablectl repush URI --sort-by ...`',
     ),
     "compression": DefinitionChange(
         "the codec of data files and its level",
         "yes; for files that are written from then on",
-        '`Table.set({"file.compression": "zstd"})`; for all files a repush: '
-        '`Table.repush(properties={"file.compression": "zstd"})`',
+        '`Table.alter.set({"file.compression": "zstd"})`; for all files a repush: '
+        '`Table.layout.repush(properties={"file.compression": "zstd"})`',
     ),
     "properties": DefinitionChange(
         "other options, such as sizes, retention and upkeep",
         "yes, at once",
-        "`Table.set`, `tablectl set URI KEY=VALUE`",
+        "`Table.alter.set`, `tablectl set URI KEY=VALUE`",
     ),
     "ttl": DefinitionChange(
-        "the time to live", "yes, at once", "`Table.set_ttl`, `tablectl set URI ttl=...`"
+        "the time to live", "yes, at once", "`Table.alter.set_ttl`, `tablectl set URI ttl=...`"
     ),
     "replicas": DefinitionChange(
         "the sinks that the table names",
         "yes, at once",
-        "`Table.add_replica`, `tablectl replicas add URI --sink ...`",
+        "`Table.replicas.add`, `tablectl replicas add URI --replica ...`",
     ),
     "concurrency": _contract("the concurrency mode", "concurrency"),
     "lock": _contract("the lock", "lock"),
     "failed_writes": _contract("the failed-write policy", "failed_writes"),
     "record_key": DefinitionChange("the record key", NEVER, "a new table"),
     "schema": DefinitionChange(
-        "the columns", LIVE, "`Table.alter()`, `tablectl alter URI 'ADD COLUMN ...'`"
+        "the columns", LIVE, "`Table.alter.columns()`, `tablectl alter URI 'ADD COLUMN ...'`"
     ),
     "checks": DefinitionChange(
         "constraints: `CHECK` and `NOT NULL`",
         LIVE,
-        "`Table.alter().add_check(...)`, `tablectl alter URI 'ADD CONSTRAINT n CHECK (...)'`",
+        "`Table.alter.columns().add_check(...)`, "
+        "`tablectl alter URI 'ADD CONSTRAINT n CHECK (...)'`",
     ),
     "generated": DefinitionChange(
         "what columns are generated from",
         LIVE,
-        "`Table.alter().generate(...)`, `tablectl alter URI 'ALTER COLUMN c SET EXPRESSION AS "
-        "(...)'`",
+        "`Table.alter.columns().generate(...)`, "
+        "`tablectl alter URI 'ALTER COLUMN c SET EXPRESSION AS (...)'`",
     ),
     "policy": DefinitionChange("the conflict policy", NEVER, "a new table"),
     "isolation": DefinitionChange("the isolation", NEVER, "a new table"),
     "unique": DefinitionChange("where keys are unique", NEVER, "a new table"),
 }
-"""By the name that it has as an argument of ``Table.create`` or ``Table.repush``."""
+"""By the name that it has as an argument of ``Table.create`` or ``Table.layout.repush``."""
 
 
 def refuse_defining(values: Mapping[str, object]) -> None:

@@ -26,9 +26,10 @@ from plait.model.bucket import BUCKETS_MAX, BucketSpec
 from plait.model.contract import Contract, Options, one_of
 from plait.model.order import check_order, recorded_order
 from plait.model.partitioning import COLUMN, PartitionField, parse_field
-from plait.model.plan import COW, MOR, UNIQUE_PARTITION, UNIQUE_TABLE, TableLayout, TableSpec
+from plait.model.plan import COW, UNIQUE_PARTITION, UNIQUE_TABLE, TableLayout, TableSpec
 from plait.model.schema import FIELD_ID, WRITTEN_COLUMN, WRITTEN_OPTION, Schema, names_of, type_name
 from plait.model.texts import texts_by_name
+from plait.model.words import ISOLATIONS, TABLE_TYPES, UNIQUE
 
 _BUCKETS_UNPARTITIONED = 8
 _NOT_KEYS = (pa.types.is_floating, pa.types.is_nested)
@@ -68,8 +69,8 @@ def define_table(
     contract = Contract(concurrency, lock, failed_writes)
     contract.check()
     _check_policy(policy)
-    one_of("isolation", isolation, ("snapshot", "serializable"))
-    one_of("unique", unique, (UNIQUE_PARTITION, UNIQUE_TABLE))
+    one_of("isolation", isolation, ISOLATIONS)
+    one_of("unique", unique, UNIQUE)
     key = _columns(made, names_of(record_key, "record_key"), "record_key")
     made = create_generated(_keys_required(made, key), texts_by_name(generated, "generated"), key)
     layout = define_layout(
@@ -113,7 +114,7 @@ def define_layout(
         OptionError: a value that is not known, or does not fit another.
         SchemaError: a key or partition that cannot be one.
     """
-    one_of("table_type", table_type, (COW, MOR))
+    one_of("table_type", table_type, TABLE_TYPES)
     places = tuple(_partition_field(schema, text) for text in partition_by)
     _no_twice("partition_by", places)
     for name in key:

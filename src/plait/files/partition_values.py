@@ -44,7 +44,7 @@ def register_partition_function(name: str, function: PartitionFunction) -> None:
     >>> from plait import Table, register_partition_function
     >>> register_partition_function("initial", lambda names: pc.utf8_slice_codeunits(names, 0, 1))
     >>> t = Table.create("memory://doc-own", "name string", partition_by="initial(name)")
-    >>> t.append(pa.table({"name": ["Ann", "Abe", "Bob"]})).version, t.files().num_rows
+    >>> t.append(pa.table({"name": ["Ann", "Abe", "Bob"]})).version, t.inspect.files().num_rows
     (1, 2)
     """
     try:

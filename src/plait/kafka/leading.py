@@ -22,10 +22,11 @@ from plait.kafka.monitoring import Counts
 from plait.kafka.position import EARLIEST, find_bounds, find_place, require_there
 from plait.kafka.settings import REFUSE, SinkSettings
 from plait.kafka.sources import SourceOffset
+from plait.model.words import WriteOperation
 from plait.stream.coordinator import Coordinator
 from plait.stream.messages import EncodedMessage, position_offsets
 from plait.stream.transport import Endpoint
-from plait.table import Table
+from plait.table import Table, handle_of
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class Leader:
     settings: SinkSettings
     clients: Clients
     control: ControlTopic
-    operation: str
+    operation: WriteOperation
     counts: Counts
     pause_s: float = 1.0
     """The pause after a failure is at least twice as long."""
@@ -111,7 +112,7 @@ class Leader:
             self.failed = error
 
     def _lead_until_stopped(self) -> None:
-        clock, failures = self.table.handle.ports.clock, 0
+        clock, failures = handle_of(self.table).ports.clock, 0
         while not self._stopping.is_set():
             commits, began = self.counts.commits, clock.monotonic()
             try:
@@ -131,7 +132,7 @@ class Leader:
 
     def _lead(self) -> None:
         """Coordinate until the topics change."""
-        self.table.handle.require_same_table()
+        handle_of(self.table).require_same_table()
         topics = self._find_topics()
         self._begin_sources(topics)
         endpoint = self.control.coordinator()
@@ -147,14 +148,14 @@ class Leader:
 
     def _turns(self, coordinator: Coordinator, topics: Mapping[str, Topic]) -> None:
         """End turn after turn, until the topics change."""
-        clock = self.table.handle.ports.clock
+        clock = handle_of(self.table).ports.clock
         looked = began = ended = clock.monotonic()
         while not self._stopping.is_set():
             coordinator.poll(_LOOK_S)
             now = clock.monotonic()
             due = self._due(coordinator, now - ended)
             if due or now >= looked + _TOPICS_S:
-                self.table.handle.require_same_table()
+                handle_of(self.table).require_same_table()
             if due:
                 self._collect(coordinator)
                 began, ended = now, clock.monotonic()
@@ -224,7 +225,7 @@ class Leader:
 
     def _require_in_order(self, known: Mapping[str, str], begin: Mapping[str, str]) -> None:
         """Refuse new partitions where they may bring older rows of a key than the table has."""
-        spec = self.table.handle.cache.known().table.spec
+        spec = handle_of(self.table).cache.known().table.spec
         ordered = not spec.keyed or spec.layout.ordering is not None
         if not known or ordered or self.settings.new_partitions != REFUSE:
             return

@@ -14,6 +14,7 @@ from plait.kafka.memory import queue_settings, size_of
 from plait.kafka.position import OffsetRange, require_there
 from plait.kafka.sources import SourceOffset, SourcePartition, by_partition
 from plait.kafka.task import SinkTask
+from plait.table import handle_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
@@ -69,7 +70,7 @@ class Member:
     def __init__(self, task: SinkTask) -> None:
         """Prepare; nobody is asked yet."""
         self._task, self._settings = task, task.settings
-        self._clients, self._clock = task.clients, task.table.handle.ports.clock
+        self._clients, self._clock = task.clients, handle_of(task.table).ports.clock
         self._reading: dict[SourcePartition, _Reading] = {}
         self._told: dict[SourcePartition, int] = {}
         """What the group was told of offsets."""

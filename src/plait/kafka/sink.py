@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from plait.kafka.member import Member
 from plait.kafka.monitoring import MonitoringServer, stall_limit
 from plait.kafka.task import SinkTask
+from plait.table import handle_of
 
 
 class KafkaSink(SinkTask):
@@ -29,7 +30,7 @@ class KafkaSink(SinkTask):
         Raises:
             TableError: the sink cannot go on; another process may.
         """
-        clock, settings = self.table.handle.ports.clock, self.settings
+        clock, settings = handle_of(self.table).ports.clock, self.settings
         limit_s = stall_limit(settings.interval_s, settings.patience_s)
         server = (
             MonitoringServer(settings.metrics, settings.name, self.counts, clock, limit_s)

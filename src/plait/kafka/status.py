@@ -14,7 +14,7 @@ from plait.model.decision import Decision
 from plait.model.history import PendingEntry, iso
 from plait.model.stream import Position
 from plait.stream.messages import position_offsets
-from plait.table import Table
+from plait.table import Table, handle_of
 from plait.timeline.pending import load_pending
 from plait.txn.refusal import find_lost
 
@@ -100,7 +100,7 @@ def status_of(table: Table, name: str, clients: Clients | None = None) -> SinkSt
     position = table.stream(name).position
     known = require_offsets(table, name, position)
     commits = _newest(table, name)
-    undone = find_lost(table.handle.cache.known(), name) is not None
+    undone = find_lost(handle_of(table).cache.known(), name) is not None
     partitions = _partitions(known, clients)
     if undone:
         partitions = [replace(each, problem=UNDONE) for each in partitions]
@@ -125,7 +125,7 @@ def require_offsets(
         EpochUnknownError: the stream is not one of a Kafka sink.
     """
     if position is None:
-        names = ", ".join(sorted(table.handle.cache.known().streams)) or "none"
+        names = ", ".join(sorted(handle_of(table).cache.known().streams)) or "none"
         message = f"the table has no sink {name!r}"
         raise StreamError(message, hint=f"its streams: {names}", application=name)
     known = _offsets(name, position)
@@ -138,7 +138,7 @@ def require_offsets(
 
 def sinks_of(table: Table) -> list[str]:
     """Name the streams of a table that Kafka sinks wrote."""
-    streams = table.handle.cache.refresh().streams
+    streams = handle_of(table).cache.refresh().streams
     return sorted(name for name, position in streams.items() if _offsets(name, position))
 
 
@@ -153,7 +153,7 @@ def _offsets(name: str, position: Position) -> dict[SourcePartition, SourceOffse
 
 def _newest(table: Table, name: str) -> list[Decision]:
     """Return the commits of a sink among the newest decisions, oldest first."""
-    cache = table.handle.cache
+    cache = handle_of(table).cache
     head = cache.refresh().version
     decisions = cache.timeline.load_after(max(-1, head - _NEWEST), limit=_NEWEST)
     return [each for each in decisions if any(t.application == name for t in each.tokens)]
@@ -169,11 +169,11 @@ def _rate(commits: list[Decision]) -> float | None:
 
 def _coordinator(table: Table, name: str) -> PendingEntry | None:
     """Return the newest open turn of a sink: its record tells the process."""
-    turns = [each for each in load_pending(table.handle.store) if each.stream == name]
+    turns = [each for each in load_pending(handle_of(table).store) if each.stream == name]
     if not turns:
         return None
     newest = max(turns, key=lambda each: (each.writer, each.instant)).instant
-    return next((each for each in table.writers() if each.instant == newest), None)
+    return next((each for each in table.inspect.writers() if each.instant == newest), None)
 
 
 def _partitions(

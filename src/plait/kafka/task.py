@@ -26,9 +26,10 @@ from plait.kafka.records.change_sets import ChangeReader
 from plait.kafka.settings import SinkSettings
 from plait.kafka.sources import SourceOffset, SourcePartition, by_partition
 from plait.model.plan import TableSpec
+from plait.model.words import WriteOperation
 from plait.stream.participant import Participant
 from plait.stream.transport import Endpoint
-from plait.table import Table
+from plait.table import Table, handle_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -91,8 +92,8 @@ class SinkTask:
             MissingDependencyError: the library is not installed.
         """
         self.table, self.settings = table, settings
-        spec = table.handle.cache.refresh().table.spec
-        self._operation = "upsert" if spec.keyed else "append"
+        spec = handle_of(table).cache.refresh().table.spec
+        self._operation: WriteOperation = "upsert" if spec.keyed else "append"
         self._spec, self._changes = spec, ChangeReader(spec, settings)
         self.clients = Clients(settings.bootstrap, settings.client)
         require_rights(self.clients, settings)
@@ -103,14 +104,14 @@ class SinkTask:
             self.clients.require_topic(topic)
         self._control = ControlTopic(self.clients, settings)
         try:
-            self._control.claim(table.handle.identity, table.handle.ports.ids.nonce())
+            self._control.claim(handle_of(table).identity, handle_of(table).ports.ids.nonce())
         except BaseException:
             self._control.close()
             raise
-        self._clock = table.handle.ports.clock
+        self._clock = handle_of(table).ports.clock
         self._lanes: dict[SourcePartition, _Lane] = {}
         self._leader: Leader | None = None
-        self.counts = Counts(step_s=table.handle.ports.clock.monotonic())
+        self.counts = Counts(step_s=handle_of(table).ports.clock.monotonic())
 
     @property
     def leads(self) -> bool:
@@ -174,7 +175,7 @@ class SinkTask:
         if self._leader is not None:
             self._leader.require_alive()
         counts = self.counts
-        counts.step_s = self.table.handle.ports.clock.monotonic()
+        counts.step_s = handle_of(self.table).ports.clock.monotonic()
         counts.leads = self.leads
         for source, lane in self._lanes.items():
             if lane.lost_at is None:

@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 from plait.errors import OptionError
 from plait.model.bucket import Partition
 from plait.model.cached import cached_property
+from plait.model.words import CONCURRENCY, FAILED_WRITES, ORDER_KINDS
 
-ORDER_KINDS = ("sort", "zorder", "hilbert")
 CODECS = ("snappy", "zstd", "gzip", "lz4", "none")
 PARTS = ("concurrency", "lock", "failed_writes")
 LOCKS = ("file", "process", "none", "lease", "zookeeper")
@@ -40,9 +40,9 @@ class Contract:
 
     def check(self) -> None:
         """Raise OptionError for an invalid contract."""
-        one_of("concurrency", self.concurrency, ("multi_writer", "single_writer"))
+        one_of("concurrency", self.concurrency, CONCURRENCY)
         one_of("lock", self.lock.split(":", 1)[0], LOCKS)
-        one_of("failed_writes", self.failed_writes, ("lazy", "eager"))
+        one_of("failed_writes", self.failed_writes, FAILED_WRITES)
         if self.failed_writes == "eager" and self.concurrency == "multi_writer":
             message = "failed_writes='eager' would let each writer roll back the other writers"
             raise OptionError(

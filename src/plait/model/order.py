@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from plait.errors import OptionError
-from plait.model.contract import ORDER_KINDS, Options
+from plait.model.contract import Options
 from plait.model.plan import TableSpec
 from plait.model.value import is_plain
+from plait.model.words import ORDER_KINDS
 
 NO_ORDER: Final = -1
 """The ``order`` of a file whose rows stand as they came."""

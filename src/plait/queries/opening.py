@@ -68,13 +68,3 @@ def open_expected(
         if wanted != contract:
             raise contract_differs(wanted, contract)
     return handle
-
-
-def reopen(handle: TableHandle, *given: str) -> TableHandle:
-    """Return the same client under the contract that the table has now.
-
-    Args:
-        handle: the client.
-        given: addresses that its caller has just put into the table's definition.
-    """
-    return open_handle(open_store(handle.store.address), handle.ports, handle.consent.also(*given))

@@ -1,20 +1,12 @@
-"""One-call reads: the part of ``Table`` that changes nothing."""
+"""One-call reads: the part of ``Table`` that reads rows, and what a reader needs to know."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from plait.errors import OptionError
-from plait.model.decision import CommitResult
-from plait.model.history import HistoryEntry, LockState, TimelineView
-from plait.model.instant import Instant
-from plait.model.request import require_commit_id
-from plait.queries.compare import Comparison, compare
-from plait.queries.describe import describe, load_history, load_locks, load_timeline
-from plait.queries.explain import Explanation, explain
 from plait.queries.lookup import look_up
 from plait.queries.pins import pin, pin_changes
 from plait.read.change_scan import ChangeScan
@@ -22,17 +14,33 @@ from plait.read.plan import wanted_where
 from plait.read.scan import Pinned, Scan
 from plait.txn.moments import Bound, Moment
 from plait.txn.read_pin import release_with
-from plait.txn.table_handle import TableHandle
-from plait.txn.tokens import find_result
+from plait.txn.table_handle import Namespace, TableHandle
 
 if TYPE_CHECKING:
     from plait.expr import Where
 
 
-class Queries:
-    """One-call reads. Each looks at the newest version, unless it is told another."""
+def open_scan(
+    handle: TableHandle,
+    columns: str | Sequence[str] | None = None,
+    where: Where = None,
+    *,
+    version: int | None = None,
+    as_of: Moment | None = None,
+) -> Scan:
+    """Pin a version and return a scan of it; see ``Table.scan``."""
+    snapshot, lease = pin(handle, version, as_of, wanted_where(where))
+    try:
+        scan = Scan(handle.store, snapshot, columns=columns, where=where)
+    except BaseException:
+        lease.release()
+        raise
+    release_with(scan, lease)
+    return scan
 
-    _handle: TableHandle
+
+class Reads(Namespace):
+    """One-call reads. Each looks at the newest version, unless it is told another."""
 
     def scan(
         self,
@@ -58,20 +66,13 @@ class Queries:
             InstantNotFoundError: no such version.
             InstantExpiredError: the version was cleaned.
         """
-        snapshot, lease = pin(self._handle, version, as_of, wanted_where(where))
-        try:
-            scan = Scan(self._handle.store, snapshot, columns=columns, where=where)
-        except BaseException:
-            lease.release()
-            raise
-        release_with(scan, lease)
-        return scan
+        return open_scan(self._handle, columns, where, version=version, as_of=as_of)
 
     def get(self, keys: object, columns: str | Sequence[str] | None = None) -> pa.Table:
         """Return the rows of some record keys, in no particular order.
 
         With a record index, at most two data files are opened for a key, whatever the number of
-        partitions and of upserts; see ``create_index``. Without one, the bucket of the key is
+        partitions and of upserts; see ``Table.index``. Without one, the bucket of the key is
         read in each partition.
 
         Args:
@@ -137,45 +138,6 @@ class Queries:
         release_with(scan, lease)
         return scan
 
-    def compare(
-        self,
-        other: Self | Scan,
-        columns: str | Sequence[str] | None = None,
-        where: Where = None,
-        *,
-        limit: int = 20,
-        spark: object = None,
-    ) -> Comparison:
-        """Compare the rows of this table with those of another table, or of any scan.
-
-        The two may be laid out in different ways: partitions, buckets and files do not matter.
-        Memory is bounded. Every row is read once; where the tables differ, some are read again.
-
-        Args:
-            other: a table, or a scan of one: of an older version, for example of this table.
-            columns: the columns to compare; all by default.
-            where: the rows of both tables to compare; all by default. A scan has its own.
-            limit: how many differing rows to return at most, counted by key.
-            spark: a session whose executors read the rows; this process by default.
-
-        Raises:
-            SchemaMismatchError: the columns differ, by name or type.
-
-        >>> import pyarrow as pa
-        >>> from plait import Table
-        >>> t = Table.create("memory://doc-compare", "id bigint, v bigint", record_key=["id"])
-        >>> first = t.upsert(pa.table({"id": [1, 2], "v": [0, 0]})).version
-        >>> result = t.upsert(pa.table({"id": [2, 3], "v": [7, 7]}))
-        >>> found = t.compare(t.scan(version=first))
-        >>> found.equal, found.missing, found.changed
-        (False, 1, 1)
-        """
-        if not isinstance(other, (Scan, Queries)):
-            message = f"cannot compare a table with {type(other).__name__}"
-            raise OptionError(message, hint="pass a Table or a Scan", key="other")
-        theirs = other if isinstance(other, Scan) else other.scan(columns, where)
-        return compare(self.scan(columns, where), theirs, limit=limit, spark=spark)
-
     def snapshot(self, *, version: int | None = None, as_of: Moment | None = None) -> Pinned:
         """Pin a version; its files are kept until the snapshot is dropped."""
         snapshot, lease = pin(self._handle, version, as_of)
@@ -197,37 +159,3 @@ class Queries:
     def properties(self) -> dict[str, str]:
         """The options set on this table."""
         return self._handle.cache.refresh().table.options.to_dict()
-
-    def files(self) -> pa.Table:
-        """Return one row per live file, with partition, bucket, rows, bytes, masked rows."""
-        return self._handle.cache.snapshot().files
-
-    def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """Return the decisions, newest first."""
-        return load_history(self._handle, limit)
-
-    @property
-    def timeline(self) -> TimelineView:
-        """Every decision, oldest first, and the pending instants."""
-        return load_timeline(self._handle)
-
-    def find_commit(self, commit_id: str) -> CommitResult | None:
-        """Return the result of a commit id; None if it has not committed."""
-        require_commit_id(commit_id)
-        return find_result(self._handle, commit_id)
-
-    def describe(self) -> dict[str, object]:
-        """Return the definition and the size of the table as plain values."""
-        return describe(self._handle)
-
-    def locks(self) -> LockState:
-        """Return who holds the lock of the table, and since when.
-
-        Raises:
-            LockUnavailableError: the lock's service does not answer.
-        """
-        return load_locks(self._handle)
-
-    def explain(self, instant: str | Instant) -> Explanation:
-        """Return the conflicts that an instant met, and which work it repeated."""
-        return explain(self._handle, Instant.of(instant))

@@ -19,7 +19,7 @@ from plait.replicate.lane import Batch
 from plait.replicate.sender import Sender
 from plait.replicate.sink import Sink, SinkSchema
 from plait.services.verify.sink_status import UNKNOWN, History, status_of
-from plait.table import Table
+from plait.table import Table, handle_of
 from plait.timeline.pending import load_pending
 from plait.timeline.replica_records import (
     delete_attempts,
@@ -108,9 +108,9 @@ def repair(
         return found
     overlapped = records.overlapping(found.version, run.instant)
     kept = found.extra - found.removed
-    decided = next(iter(table.handle.cache.decisions(found.version - 1, limit=1)))
+    decided = next(iter(handle_of(table).cache.decisions(found.version - 1, limit=1)))
     at = SinkPosition(sink.name, found.version, kept, overlapped, decision=decided.checksum)
-    write_position(table.handle.store, at)
+    write_position(handle_of(table).store, at)
     records.settle()
     run.forget()
     return replace(found, overlapped=overlapped)
@@ -122,12 +122,12 @@ class _Run:
     def __init__(self, table: Table, sink: Sink, *, removes: bool, dry_run: bool) -> None:
         self._table, self._sink, self._dry = table, sink, dry_run
         self._scan = table.scan()
-        spec = table.handle.cache.known().table.spec
+        spec = handle_of(table).cache.known().table.spec
         # Without an ordering column, a put replaces a greater value too.
         self._schema = replace(SinkSchema.of(spec), ordering=None)
         self._removes = removes
         self._fan_out: FanOut | None = None
-        handle = table.handle
+        handle = handle_of(table)
         self.instant = handle.new_instant(handle.cache.known())
         """Of its own record: until it is over, what it sent may stand over newer rows."""
         self._sender = Sender(handle.store, self.instant, handle.ports, lambda: None)
@@ -135,7 +135,7 @@ class _Run:
     def forget(self) -> None:
         """Delete the own record: what was sent is told by the position now."""
         if self._fan_out is not None:
-            delete_attempts(self._table.handle.store, self.instant)
+            delete_attempts(handle_of(self._table).store, self.instant)
 
     def settle(self) -> ReplicaRepair:
         """Compare, and send what differs."""
@@ -178,7 +178,7 @@ class _Run:
 
     def _send(self, batch: Batch) -> None:
         if self._fan_out is None:
-            ports = self._table.handle.ports
+            ports = handle_of(self._table).ports
             self._sender.write_record([self._sink], (self._sink.name,))
             self._fan_out = FanOut([self._sink], self._schema, Pace(), ports, str(self.instant))
         self._fan_out.send(batch)
@@ -213,7 +213,7 @@ class _Records:
     @classmethod
     def load(cls, table: Table, sink: str) -> Self:
         """Load them; one without a pending record is decided, and has been since before now."""
-        store = table.handle.store
+        store = handle_of(table).store
         mine = tuple(each for each in load_attempts(store) if each.concerns(sink))
         return cls(table, sink, mine, frozenset(e.instant.nonce for e in load_pending(store)))
 
@@ -222,7 +222,7 @@ class _Records:
 
         A writer that is gone from the records has committed, so decisions are read after them.
         """
-        handle, ended = self.table.handle, set(self._ended())
+        handle, ended = handle_of(self.table), set(self._ended())
         now = [each for each in load_attempts(handle.store) if each.concerns(self.sink)]
         now = [each for each in now if each.instant != own]
         head = handle.cache.refresh().version
@@ -234,7 +234,7 @@ class _Records:
 
     def settle(self) -> None:
         """Take the sink off the records of attempts that had ended; delete those without sinks."""
-        handle = self.table.handle
+        handle = handle_of(self.table)
         store, state = handle.store, handle.cache.known()
         now = set(load_attempts(store))  # a writer that was paused may have written its own again
         for attempt in self._ended():
@@ -249,7 +249,7 @@ class _Records:
 
     def _every_sink(self) -> list[str]:
         """Name the sinks that an attempt may be at whose record does not say it."""
-        return sorted({each.sink for each in status_of(self.table.handle)} - {UNKNOWN})
+        return sorted({each.sink for each in status_of(handle_of(self.table))} - {UNKNOWN})
 
     def _ended(self) -> list[Attempt]:
         return [each for each in self.attempts if self._is_over(each)]
@@ -260,5 +260,5 @@ class _Records:
             return False
         if self.sink not in attempt.under_way or has_ended(attempt.process):
             return True
-        silent_ms = self.table.handle.store.now_ms() - attempt.began_ms
+        silent_ms = handle_of(self.table).store.now_ms() - attempt.began_ms
         return silent_ms > _SILENT_MS_MAX

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from plait.services.verify.sink_status import ReplicaStatus, status_of
-from plait.table import Table
+from plait.table import Table, handle_of
 
 
 def status(table: Table) -> tuple[ReplicaStatus, ...]:
@@ -11,4 +11,4 @@ def status(table: Table) -> tuple[ReplicaStatus, ...]:
 
     It reads every decision of the table, and asks no sink.
     """
-    return status_of(table.handle)
+    return status_of(handle_of(table))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from plait.errors import OptionError, SchemaMismatchError, redacted_url
 from plait.replicate.sink import SinkSchema
-from plait.table import Table
+from plait.table import Table, handle_of
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -49,7 +49,7 @@ class TableSink:
         """
         options = dict(self.storage_options) or None
         table = Table.open(self.uri, storage_options=options, allow=self.allow)
-        spec = table.handle.cache.known().table.spec
+        spec = handle_of(table).cache.known().table.spec
         if spec.transforms_outside_key:
             message = f"table {self.name} keeps rows apart by {spec.transforms_outside_key[0].text}"
             hint = "have its columns in the record key, or partition by a column"

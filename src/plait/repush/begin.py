@@ -19,7 +19,7 @@ from plait.model.request import require_commit_id
 from plait.model.schema import names_of
 from plait.repush.follow import require_followable
 from plait.repush.source import FoundSource, WantedSource, located, require_identity
-from plait.services.maintenance.repushed import delete_repushed
+from plait.services.maintenance.leftovers import delete_repushed
 from plait.state.state import TableState
 from plait.txn.matrix import SWAPS
 from plait.txn.refusal import find_commit
@@ -33,9 +33,9 @@ _ORDER = ("cluster.by", "cluster.kind")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepushRequest:
-    """What one call asks of a repush, with the names of the arguments of ``Table.repush``.
+    """What one call asks of a repush, with the names of the arguments of ``Layout.repush``.
 
-    ``Table.repush`` and ``tablectl repush`` make it from what a person named, ``undo`` from a
+    ``Layout.repush`` and ``tablectl repush`` make it from what a person named, ``undo`` from a
     former layout, and ``resumed`` from a repush that is open. It is no part of a definition: what
     the decision records of it is an ``OpenRepush``. What is None stays as the table has it.
     """

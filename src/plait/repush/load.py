@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 import pyarrow as pa
 
 from plait.errors import DuplicateKeyError, RepushRefusedError
+from plait.model.data import Data
 from plait.model.schema import WRITTEN_FIELD
 from plait.repush.parts import RowPart, RowSource
 from plait.repush.shadow import Shadow, ShadowProgress
@@ -84,12 +85,13 @@ class Load:
             raise repeated_keys(shadow) from error
         return writer.result.stats.rows_in
 
-    def _read(self, part: RowPart) -> object:
-        data = part.read()
+    def _read(self, part: RowPart) -> Data:
+        data = cast("Data", part.read())
         if self.written is None or not isinstance(data, pa.RecordBatchReader):
             return data
         schema = data.schema.append(WRITTEN_FIELD)
-        return pa.RecordBatchReader.from_batches(schema, _dated(data, schema, self.written))
+        dated = _dated(data, schema, self.written)
+        return cast("Data", pa.RecordBatchReader.from_batches(schema, dated))
 
 
 def _dated(

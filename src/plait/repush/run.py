@@ -34,7 +34,7 @@ from plait.repush.source import located
 from plait.repush.swap import Swap, reserved
 from plait.services.maintenance.clustering import cluster, plan_clustering
 from plait.services.maintenance.expiry import expire, plan_expiry
-from plait.services.maintenance.repushed import delete_repushed
+from plait.services.maintenance.leftovers import delete_repushed
 from plait.txn.refusal import find_commit
 from plait.txn.table_handle import TableHandle
 

@@ -1,4 +1,4 @@
-"""The calls of ``Table`` that lay it out anew."""
+"""``Table.layout``: a table laid out anew."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from plait.errors import OptionError
 from plait.model.decision import CommitResult
 from plait.model.repush import SourceAddress
 from plait.model.schema import names_of
+from plait.model.words import TableType
 from plait.repush.begin import ROWS_PER_TASK, RepushRequest, cancel, with_order
 from plait.repush.run import RepushReport, repush
 from plait.repush.source import WantedSource
 from plait.repush.undo import undo
-from plait.txn.table_handle import TableHandle
+from plait.txn.table_handle import Namespace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Repushing:
-    """Rebuild the table under its writers. Only a repush from a source changes rows."""
-
-    _handle: TableHandle
+class Layout(Namespace):
+    """A table laid out anew under its writers. Only a repush from a source changes rows."""
 
     def repush(  # noqa: PLR0913 - one parameter an option
         self,
@@ -32,7 +31,7 @@ class Repushing:
         bucket_by: str | Sequence[str] | None = None,
         partition_by: str | Sequence[str] | None = None,
         ordering: str | None = None,
-        table_type: str | None = None,
+        table_type: TableType | None = None,
         sort_by: str | Sequence[str] | None = None,
         properties: Mapping[str, object] | None = None,
         rows_per_task: int = ROWS_PER_TASK,
@@ -91,11 +90,11 @@ class Repushing:
         >>> t = Table.create("memory://doc-repush", "id bigint", record_key="id", buckets=2)
         >>> t.upsert(pa.table({"id": range(10)})).version
         1
-        >>> t.repush(buckets=5).version, t.scan().count()
+        >>> t.layout.repush(buckets=5).version, t.scan().count()
         (3, 10)
         >>> t.delete(where="id < 9").version
         4
-        >>> t.repush(source=1).source, t.scan().count()
+        >>> t.layout.repush(source=1).source, t.scan().count()
         ('version:1', 10)
         """
         places = None if partition_by is None else names_of(partition_by, "partition_by")
@@ -122,7 +121,7 @@ class Repushing:
         )
         return repush(self._handle, request, spark=spark)
 
-    def undo_repush(self, version: int | None = None) -> RepushReport:
+    def undo(self, version: int | None = None) -> RepushReport:
         """Give the table the layout back that it had before the newest repush; no row is lost.
 
         While nobody has written since and the old files are kept, that is one decision. Otherwise
@@ -145,6 +144,6 @@ class Repushing:
         """
         return undo(self._handle, version)
 
-    def cancel_repush(self) -> CommitResult | None:
+    def cancel(self) -> CommitResult | None:
         """Cancel the open repush and delete what it built; None if none is open."""
         return cancel(self._handle)

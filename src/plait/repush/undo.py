@@ -85,7 +85,7 @@ def _require_newest_swap(handle: TableHandle, state: TableState, version: int) -
     if version != newest:
         message = f"version {version} is not the newest repush"
         message += "; there is none" if newest is None else f"; that is version {newest}"
-        hint = "if that one is its undo, nothing is left to do; see Table.history()"
+        hint = "if that one is its undo, nothing is left to do; see Table.inspect.history()"
         raise InstantNotFoundError(message, hint=hint, version=version)
 
 
@@ -101,7 +101,7 @@ def _newest_swap(handle: TableHandle, state: TableState) -> int | None:
     operation = operation_of(handle, state, version)
     if operation is Operation.SCHEMA:
         message = f"version {version} renamed columns of the layout, so no repush before is undone"
-        hint = "repush to the layout that it had; see Table.history()"
+        hint = "repush to the layout that it had; see Table.inspect.history()"
         raise InstantNotFoundError(message, hint=hint, version=version)
     return version if operation in SWAPS else None
 
@@ -136,7 +136,7 @@ def _before(handle: TableHandle, state: TableState) -> FormerLayout:
     if _newest_swap(handle, state) is not None:
         return table.former[-1]
     message = "there is no repush to undo"
-    hint = "the newest change of the layout is not one; see Table.history()"
+    hint = "the newest change of the layout is not one; see Table.inspect.history()"
     raise InstantNotFoundError(message, hint=hint, version=state.version)
 
 
@@ -159,7 +159,7 @@ def _require_newest(handle: TableHandle, state: TableState, before: FormerLayout
     """Refuse to undo another repush than the one that was the newest when the undo began."""
     if _before(handle, state) != before:
         message = "another repush was swapped in while this one was to be undone"
-        raise RetryableConflictError(message, hint="see Table.history(), and undo it then")
+        raise RetryableConflictError(message, hint="see Table.inspect.history(), and undo it then")
 
 
 def _replaced_rows(handle: TableHandle, state: TableState, before: FormerLayout) -> bool:

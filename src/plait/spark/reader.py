@@ -31,7 +31,7 @@ from plait.spark.follow import Follower, Offset, ReadLimits
 from plait.spark.options import SourceOptions
 from plait.spark.shares import SHARE_BYTES
 from plait.spark.transfer import packed
-from plait.table import Table
+from plait.table import Table, handle_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -97,7 +97,7 @@ class PlaitStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         window = self._follower.window(Offset.from_dict(start), Offset.from_dict(end))
         added = () if self._changes else (TYPE, VERSION)
         columns = [*self._columns, *added]
-        store, where = self._table.handle.store, self._options.find("where")
+        store, where = handle_of(self._table).store, self._options.find("where")
         scan = ChangeScan(store, window, columns=columns, where=where)
         reader = ChangeShares.of(scan, columns)
         shares = scan.divided(SHARE_BYTES)
@@ -137,7 +137,7 @@ class PlaitStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._open is None:
             table = self._options.table()
             start = self._options.find("start")
-            self._open = table, Follower(table.handle, self._schema, start, self._limits)
+            self._open = table, Follower(handle_of(table), self._schema, start, self._limits)
         return self._open
 
     def _news(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -155,7 +155,7 @@ class PlaitStreamReader(ds.DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _current(table: Table) -> Schema:
-    return table.handle.cache.refresh().table.spec.schema
+    return handle_of(table).cache.refresh().table.spec.schema
 
 
 def _limits(options: SourceOptions) -> ReadLimits:

@@ -53,7 +53,7 @@ from plait.spark.pulse import Pulse
 from plait.spark.task import TaskSetting
 from plait.storage import open_store
 from plait.storage.port import Store
-from plait.table import Table
+from plait.table import Table, handle_of
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant
 from plait.txn.heartbeat import Watch
@@ -104,7 +104,7 @@ def request_of(
         raise OptionError(message, hint=hint, key="operation", value=operation)
     return write_request(
         operation,
-        table.handle.cache.known().table.spec,
+        handle_of(table).cache.known().table.spec,
         commit_id=options.find("commit_id"),
         on_conflict=options.find("on_conflict") or on_conflict,
         on_duplicate=options.find("on_duplicate") or "raise",
@@ -134,7 +134,7 @@ def _partitions(options: SourceOptions, table: Table, *, overwrite: bool) -> str
         message = "partitionOverwriteMode=static contradicts partitions=dynamic"
         raise OptionError(message, hint="keep one of them", key=_MODE_OPTION, value=mode)
     # As everywhere in Spark, a table without partitions is replaced as a whole.
-    divided = table.handle.cache.known().table.spec.layout.partition_by
+    divided = handle_of(table).cache.known().table.spec.layout.partition_by
     return _DYNAMIC if mode == _DYNAMIC and divided else partitions
 
 
@@ -151,7 +151,7 @@ def _read_set(options: SourceOptions, table: Table) -> ReadSet | None:
     """
     said = options.find("read_from")
     if said is None:
-        if table.handle.cache.known().table.isolation != "serializable":
+        if handle_of(table).cache.known().table.isolation != "serializable":
             return None
         message = (
             "this table is serializable, so a write must name the version that its rows were "
@@ -168,7 +168,7 @@ def _read_set(options: SourceOptions, table: Table) -> ReadSet | None:
         message = f"readFrom={said!r} is not a version"
         hint = "use a version, such as 3, or none"
         raise OptionError(message, hint=hint, key="read_from", value=said)
-    return read_set_of(table.handle, int(said))
+    return read_set_of(handle_of(table), int(said))
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class Job:
             ConsentError: the table names servers of a lock that the caller did not allow.
             UnsupportedFeatureError: the table's conflict policy is not installed here.
         """
-        handle, state = table.handle, table.handle.cache.known()
+        handle, state = handle_of(table), handle_of(table).cache.known()
         require_no_replicas(state.table, "Spark's own writer")
         handle.require_lock_consent()
         found = arrow_schema(schema)
@@ -260,7 +260,7 @@ class Job:
         request = self.request
         if self.by_session and any(message.dynamic for message in staged):
             request = replace(request, overwrite="partitions")
-        self._request(table.handle.store)  # no task may have had a row
+        self._request(handle_of(table).store)  # no task may have had a row
         statuses = (m.status for m in staged if m.status is not None)
         gathered = Gathered(
             self.plan.spec,
@@ -269,15 +269,15 @@ class Job:
             runs_spec=self.runs_spec,
             retried=any(message.attempt for message in staged),
         )
-        handle = table.handle
+        handle = handle_of(table)
         with _heartbeat_removed(handle.store, self.plan):
             decide(handle, request, self.plan.instant, gathered)
 
     def abort(self) -> None:
         """Roll back what the tasks staged; nothing to do if a commit that failed did so."""
         table = self._table()
-        with _heartbeat_removed(table.handle.store, self.plan):
-            abandon(table.handle, self.plan.instant, "Spark gave it up")
+        with _heartbeat_removed(handle_of(table).store, self.plan):
+            abandon(handle_of(table), self.plan.instant, "Spark gave it up")
 
     def _write_run(
         self, store: Store, place: TaskSetting, rows: pa.RecordBatchReader
@@ -305,10 +305,10 @@ class Job:
         return _WATCHES[instant]
 
     def _request(self, store: Store) -> None:
-        request_instant(store, self.pending, self.contract, lambda: self._bound().handle)
+        request_instant(store, self.pending, self.contract, lambda: handle_of(self._bound()))
 
     def _bound(self) -> Table:
-        return Table(replace(self._table().handle, contract=self.contract))
+        return Table(replace(handle_of(self._table()), contract=self.contract))
 
     def _table(self) -> Table:
         store, allow = self.plan.store, self.consent.patterns
@@ -324,10 +324,10 @@ def begin_write(options: SourceOptions, schema: StructType, *, overwrite: bool) 
     """
     table = options.table()
     request = request_of(options, table, overwrite=overwrite)
-    by_session = follows_session(options, request, table.handle.cache.known().table.spec)
+    by_session = follows_session(options, request, handle_of(table).cache.known().table.spec)
     job = replace(Job.prepare(table, request, schema), by_session=by_session)
     key = job.request.commit_id
-    return PlaitWriter(job, done=key is not None and find_result(table.handle, key) is not None)
+    return PlaitWriter(job, done=key is not None and find_result(handle_of(table), key) is not None)
 
 
 def _session_is_dynamic() -> bool:

@@ -26,12 +26,13 @@ from plait.errors import EpochUnknownError, InvariantError, OptionError, StreamE
 from plait.model.changes import Digest
 from plait.model.decision import Span, Token
 from plait.model.store_address import StoreAddress
+from plait.model.words import MissingColumns, OnConflict, OnDuplicate, WriteOperation
 from plait.spark.checkpoint import QueryCheckpoint, name_of
 from plait.spark.options import SourceOptions
 from plait.spark.sink import Batches, Job, Message, request_of
 from plait.spark.values import is_connect
 from plait.stream.stream import check_application
-from plait.table import Table
+from plait.table import Table, handle_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -166,10 +167,10 @@ def foreach_batch(  # noqa: PLR0913 - what a stream is told, by name, in one cal
     table: Table,
     *,
     application: str,
-    operation: str = "append",
-    on_conflict: str = "retry",
-    on_duplicate: str = "raise",
-    missing_columns: str = "raise",
+    operation: WriteOperation = "append",
+    on_conflict: OnConflict = "retry",
+    on_duplicate: OnDuplicate = "raise",
+    missing_columns: MissingColumns = "raise",
     checkpoint: str | None = None,
 ) -> ForeachBatch:
     """Make the function for ``writeStream.foreachBatch``: each batch is one epoch of a stream.
@@ -192,7 +193,7 @@ def foreach_batch(  # noqa: PLR0913 - what a stream is told, by name, in one cal
         OptionError: the name or the operation cannot be used.
     """
     check_application(application)
-    address = table.handle.store.address
+    address = handle_of(table).store.address
     made = ForeachBatch(
         address,
         application,
@@ -201,7 +202,7 @@ def foreach_batch(  # noqa: PLR0913 - what a stream is told, by name, in one cal
         on_duplicate,
         missing_columns,
         checkpoint,
-        table.handle.consent.patterns,
+        handle_of(table).consent.patterns,
     )
     probe = Token(application, 0, "", "-")
     table.stream(application).writer_of(

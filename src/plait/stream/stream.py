@@ -9,6 +9,7 @@ from plait.definition.replicated_table import require_no_replicas
 from plait.errors import OptionError, StreamError
 from plait.model.decision import CommitResult, Span, Token
 from plait.model.stream import Audit, Position
+from plait.model.words import MissingColumns, OnConflict, OnDuplicate, WriteOperation
 from plait.stream.audit import audit
 from plait.stream.coordinator import Coordinator
 from plait.stream.messages import offsets_text, position_offsets
@@ -56,13 +57,13 @@ class Stream:
 
     def writer(
         self,
-        operation: str = "append",
+        operation: WriteOperation = "append",
         *,
         after: Position | None,
         end: str,
-        on_conflict: str = "retry",
-        on_duplicate: str = "raise",
-        missing_columns: str = "raise",
+        on_conflict: OnConflict = "retry",
+        on_duplicate: OnDuplicate = "raise",
+        missing_columns: MissingColumns = "raise",
     ) -> Writer:
         """Open a writer for the epoch after a position; it is used like ``Table.writer``.
 
@@ -169,10 +170,10 @@ class Stream:
     def coordinator(
         self,
         endpoint: Endpoint,
-        operation: str = "append",
+        operation: WriteOperation = "append",
         *,
-        on_conflict: str = "retry",
-        on_duplicate: str = "raise",
+        on_conflict: OnConflict = "retry",
+        on_duplicate: OnDuplicate = "raise",
     ) -> Coordinator:
         """Create the coordinator of several writers; see ``Coordinator``.
 

@@ -42,7 +42,7 @@ def find_as_of(handle: TableHandle, state: TableState, moment: Moment) -> int:
     version = state.find_version_at(handle.store, time_ms)
     if version is None:
         message = f"the table did not exist at {moment}"
-        raise InstantNotFoundError(message, hint="see Table.history()", as_of=str(moment))
+        raise InstantNotFoundError(message, hint="see Table.inspect.history()", as_of=str(moment))
     return version
 
 
@@ -72,7 +72,7 @@ def find_bound(handle: TableHandle, state: TableState, bound: Bound, *, key: str
         return 0
     if version_then is None:
         message = f"{key}={bound}: no such commit exists yet"
-        raise InstantNotFoundError(message, hint="see Table.history()", **{key: str(bound)})
+        raise InstantNotFoundError(message, hint="see Table.inspect.history()", **{key: str(bound)})
     return version_then
 
 
@@ -140,7 +140,7 @@ def _find_decided(handle: TableHandle, state: TableState, instant: Instant, key:
     elif any(each.instant.nonce == instant.nonce for each in load_pending(handle.store)):
         why = "this instant is pending, and has no version yet"
     message = f"{key}={instant}: {why}"
-    raise InstantNotFoundError(message, hint="see Table.history()", instant=str(instant))
+    raise InstantNotFoundError(message, hint="see Table.inspect.history()", instant=str(instant))
 
 
 def _require_settled(state: TableState, time_ms: int, bound: Bound) -> None:

@@ -8,7 +8,7 @@ import platform
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from plait.errors import CapabilityMissingError, CorruptMetadataError
+from plait.errors import CapabilityMissingError, CorruptMetadataError, OptionError
 from plait.index.cache import IndexCache
 from plait.locks import open_lock
 from plait.locks.identity import require_identity
@@ -111,6 +111,61 @@ class TableHandle:
         A client whose contract is over may still take its own attempt back: that changes no row.
         """
         return replace(self, contract=None)
+
+
+@dataclass(slots=True)
+class OpenTable:
+    """An open table, which a ``Table`` and its namespaces share.
+
+    A handle never changes. Where a client changes the contract or the sinks of its table, it goes
+    on with another handle, and every namespace that was taken before must go on with that one too.
+    """
+
+    handle: TableHandle
+
+
+class Namespace:
+    """Methods of an open table."""
+
+    def __init__(self, opened: OpenTable) -> None:
+        self._opened = opened
+
+    @property
+    def _handle(self) -> TableHandle:
+        return self._opened.handle
+
+
+def require_plan(kind: type, plan: object, /, *, dry_run: bool, **named: object) -> None:
+    """Refuse what is no plan, and a plan with arguments that it has answered already.
+
+    Args:
+        kind: the class of the plan.
+        plan: what the caller passed first; None for nothing.
+        dry_run: whether the caller asked for a plan.
+        named: what else says what to plan, as the caller gave it.
+
+    Raises:
+        OptionError: it is another object, or something is said twice.
+    """
+    if plan is None:
+        return
+    if not isinstance(plan, kind):
+        message = f"the first argument is a {kind.__name__}, not {plan!r:.100}"
+        hint = "call it with dry_run=True for a plan"
+        if named:
+            hint = f"pass {' or '.join(f'{name}=' for name in named)} by name"
+        raise OptionError(message, hint=hint, key="plan", value=str(plan)[:100])
+    given = [name for name, value in named.items() if _is_given(value)]
+    if dry_run:
+        given.append("dry_run")
+    if given:
+        message = f"pass either a plan or {given[0]}"
+        raise OptionError(message, hint="the plan says what is done", key="plan", value="")
+
+
+def _is_given(value: object) -> bool:
+    """Tell an argument from its default; 0 is a version, and predicates cannot be compared."""
+    return value is not None and value is not False and not (isinstance(value, tuple) and not value)
 
 
 def open_handle(store: Store, ports: Ports, consent: Consent = NOTHING) -> TableHandle:

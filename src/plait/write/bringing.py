@@ -38,6 +38,6 @@ def bring(
         raise SchemaMismatchError(message, hint=hint, column=late.path, found=list(given.names))
     if sinks and evolved is not table:
         message = "rows for sinks cannot add columns, which the sinks lack"
-        hint = "add the columns to the sinks and with Table.alter(), then write"
+        hint = "add the columns to the sinks and with Table.alter.columns(), then write"
         raise OptionError(message, hint=hint, key="evolve", value="add")
     return data, request

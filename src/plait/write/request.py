@@ -40,6 +40,7 @@ from plait.model.request import WritePlan, WriteRequest
 from plait.model.schema import Schema, ids_by_path, ids_in, names_of
 from plait.model.steps import path_parts
 from plait.model.store_address import StoreAddress
+from plait.model.words import EVOLVE, MISSING_COLUMNS, ON_CONFLICT, ON_DUPLICATE, WRITE_OPERATIONS
 from plait.read.scan import Pinned, Scan
 from plait.txn.table_handle import TableHandle
 
@@ -51,9 +52,6 @@ def partitions_of(rows: pa.Table, spec: TableSpec) -> tuple[Partition, ...]:
         return ()
     distinct = rows.select(names).group_by(names).aggregate([]).combine_chunks()
     return tuple(dict.fromkeys(p for b in distinct.to_batches() for p in partitions_in(b, spec)))
-
-
-OPERATIONS = ("append", "insert", "upsert", "overwrite", "delete")
 
 
 def write_request(  # noqa: PLR0913 - each by name, as every write
@@ -76,7 +74,7 @@ def write_request(  # noqa: PLR0913 - each by name, as every write
         OptionError: one of them is unknown, or they do not go together.
         PredicateError: ``where`` is not understood.
     """
-    one_of("operation", operation, OPERATIONS)
+    one_of("operation", operation, WRITE_OPERATIONS)
     wanted = Operation(operation)
     if wanted is Operation.APPEND and spec.keyed:
         wanted = Operation.INSERT
@@ -90,12 +88,12 @@ def write_request(  # noqa: PLR0913 - each by name, as every write
     if where is not None and partitions:
         message = "where and partitions cannot be combined"
         raise OptionError(message, hint="pass one of them", key="partitions", value=partitions)
-    one_of("missing_columns", missing_columns, ("raise", "keep"))
+    one_of("missing_columns", missing_columns, MISSING_COLUMNS)
     if missing_columns == "keep" and wanted is not Operation.UPSERT:
         message = f"missing_columns='keep' works with upsert, not with {operation}"
         hint = "an insert sets missing columns to null"
         raise OptionError(message, hint=hint, key="missing_columns", value=missing_columns)
-    one_of("evolve", evolve, ("none", "add"))
+    one_of("evolve", evolve, EVOLVE)
     if evolve == "add" and wanted is Operation.DELETE:
         message = "evolve='add' does not go with delete, which brings keys alone"
         raise OptionError(message, hint="omit it", key="evolve", value=evolve)
@@ -196,8 +194,8 @@ def merge_request(
 
 
 def _checked(request: WriteRequest, spec: TableSpec) -> WriteRequest:
-    one_of("on_conflict", request.on_conflict, ("raise", "retry"))
-    one_of("on_duplicate", request.on_duplicate, ("raise", "skip"))
+    one_of("on_conflict", request.on_conflict, ON_CONFLICT)
+    one_of("on_duplicate", request.on_duplicate, ON_DUPLICATE)
     one_of("overwrite", request.overwrite, ("table", "partitions", "predicate"))
     if request.read_set is not None and request.on_conflict == "retry":
         message = "rows that were computed from a read cannot be retried automatically"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
@@ -15,11 +15,13 @@ from plait.arrow.merge_into import Merging
 from plait.definition.evolving import bringing, with_columns_of
 from plait.definition.table_def import TableDef
 from plait.model.clauses import Clauses, Insert, Matched
+from plait.model.data import Data
 from plait.model.decision import CommitResult
 from plait.model.plan import TableSpec
 from plait.model.request import WriteRequest
+from plait.model.words import Evolve, MissingColumns, OnConflict, OnDuplicate, Partitions
 from plait.read.scan import Pinned, Scan
-from plait.txn.table_handle import TableHandle
+from plait.txn.table_handle import Namespace
 from plait.write.request import (
     merge_request,
     partitions_of,
@@ -58,14 +60,12 @@ def write_once(
             request = replace(request, partitions=partitions)
     with make(request) as writer:
         if data is not None:
-            writer.write(data)
+            writer.write(cast("Data", data))  # the Arrow engine takes prepared rows as well
     return writer.result
 
 
-class Writes:
+class Writes(Namespace):
     """One-call writes; ``Table.writer`` documents their arguments."""
-
-    _handle: TableHandle
 
     def _writer(self, request: WriteRequest, session: object = None) -> Writer:
         """Return the writer for a request; without input rows it works in ``session``."""
@@ -90,11 +90,11 @@ class Writes:
 
     def append(
         self,
-        data: object,
+        data: Data,
         *,
         commit_id: str | None = None,
         read_from: Scan | Pinned | int | None = None,
-        evolve: str = "none",
+        evolve: Evolve = "none",
     ) -> CommitResult:
         """Add rows; see ``writer``."""
         read_set = read_set_of(self._handle, read_from)
@@ -105,13 +105,13 @@ class Writes:
 
     def insert(
         self,
-        data: object,
+        data: Data,
         *,
-        on_duplicate: str = "raise",
+        on_duplicate: OnDuplicate = "raise",
         commit_id: str | None = None,
-        on_conflict: str = "raise",
+        on_conflict: OnConflict = "raise",
         read_from: Scan | Pinned | int | None = None,
-        evolve: str = "none",
+        evolve: Evolve = "none",
     ) -> CommitResult:
         """Add rows whose keys are not in the table yet; see ``writer``."""
         read_set = read_set_of(self._handle, read_from)
@@ -128,13 +128,13 @@ class Writes:
 
     def upsert(
         self,
-        data: object,
+        data: Data,
         *,
-        missing_columns: str = "raise",
+        missing_columns: MissingColumns = "raise",
         commit_id: str | None = None,
-        on_conflict: str = "raise",
+        on_conflict: OnConflict = "raise",
         read_from: Scan | Pinned | int | None = None,
-        evolve: str = "none",
+        evolve: Evolve = "none",
     ) -> CommitResult:
         """Add rows and replace existing rows with the same key; see ``writer``.
 
@@ -163,14 +163,14 @@ class Writes:
 
     def overwrite(  # noqa: PLR0913 - each by name, as every write
         self,
-        data: object,
+        data: Data,
         *,
         where: Where = None,
-        partitions: str | None = None,
+        partitions: Partitions | None = None,
         commit_id: str | None = None,
-        on_conflict: str = "raise",
+        on_conflict: OnConflict = "raise",
         read_from: Scan | Pinned | int | None = None,
-        evolve: str = "none",
+        evolve: Evolve = "none",
     ) -> CommitResult:
         """Replace the table, the rows that match ``where``, or the partitions of the input rows."""
         read_set = read_set_of(self._handle, read_from)
@@ -190,9 +190,9 @@ class Writes:
         self,
         *,
         where: Where = None,
-        keys: object = None,
+        keys: Data | None = None,
         commit_id: str | None = None,
-        on_conflict: str = "raise",
+        on_conflict: OnConflict = "raise",
         read_from: Scan | Pinned | int | None = None,
         spark: object = None,
     ) -> CommitResult:
@@ -218,7 +218,7 @@ class Writes:
         *,
         where: Where = None,
         commit_id: str | None = None,
-        on_conflict: str = "raise",
+        on_conflict: OnConflict = "raise",
         read_from: Scan | Pinned | int | None = None,
         spark: object = None,
     ) -> CommitResult:
@@ -265,14 +265,14 @@ class Writes:
 
     def merge(  # noqa: PLR0913 - each list of clauses by name, as every write
         self,
-        source: object,
+        source: Data,
         *,
         on: str | Sequence[str] | None = None,
         matched: Matched | Sequence[Matched] = (),
         not_matched: Insert | Sequence[Insert] = (),
         not_matched_by_source: Matched | Sequence[Matched] = (),
         commit_id: str | None = None,
-        on_conflict: str = "raise",
+        on_conflict: OnConflict = "raise",
         read_from: Scan | Pinned | int | None = None,
     ) -> CommitResult:
         """Match the rows of a source with the table by record key, and apply clauses to them.

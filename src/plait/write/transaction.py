@@ -12,10 +12,12 @@ from plait.engine import engine_for
 from plait.errors import CommitError, TransactionClosedError
 from plait.expr import Where
 from plait.model.clauses import Clauses, Insert, Matched
+from plait.model.data import Data
 from plait.model.decision import CommitResult
 from plait.model.instant import Operation
 from plait.model.plan import TableSpec
 from plait.model.request import WriteRequest
+from plait.model.words import MissingColumns, OnConflict, OnDuplicate, Partitions
 from plait.read.scan import Scan
 from plait.txn.read_pin import ReadPin, release_with
 from plait.txn.table_handle import TableHandle
@@ -61,7 +63,9 @@ class Transaction:
     (1, 1)
     """
 
-    def __init__(self, handle: TableHandle, *, commit_id: str | None, on_conflict: str) -> None:
+    def __init__(
+        self, handle: TableHandle, *, commit_id: str | None, on_conflict: OnConflict
+    ) -> None:
         """Create a transaction; ``with`` begins it."""
         self._handle, self._default = handle, ArrowEngine(store=handle.store)
         self._commit_id, self._on_conflict = commit_id, on_conflict
@@ -127,19 +131,19 @@ class Transaction:
         self._reads.append(scan.read_predicate)
         return scan
 
-    def append(self, data: object) -> None:
+    def append(self, data: Data) -> None:
         """Add rows; see ``Table.append``."""
         request = write_request("append", self._spec, on_conflict=self._on_conflict)
         self._run(request, data)
 
-    def insert(self, data: object, *, on_duplicate: str = "raise") -> None:
+    def insert(self, data: Data, *, on_duplicate: OnDuplicate = "raise") -> None:
         """Add rows whose keys are not in the table yet; see ``Table.insert``."""
         request = write_request(
             "insert", self._spec, on_duplicate=on_duplicate, on_conflict=self._on_conflict
         )
         self._run(request, data)
 
-    def upsert(self, data: object, *, missing_columns: str = "raise") -> None:
+    def upsert(self, data: Data, *, missing_columns: MissingColumns = "raise") -> None:
         """Add rows and replace existing rows with the same key; see ``Table.upsert``."""
         request = write_request(
             "upsert", self._spec, missing_columns=missing_columns, on_conflict=self._on_conflict
@@ -147,7 +151,7 @@ class Transaction:
         self._run(request, data)
 
     def overwrite(
-        self, data: object, *, where: Where = None, partitions: str | None = None
+        self, data: Data, *, where: Where = None, partitions: Partitions | None = None
     ) -> None:
         """Replace the table, the matching rows, or partitions; see ``Table.overwrite``."""
         request = write_request(
@@ -159,7 +163,7 @@ class Transaction:
         )
         self._run(request, data)
 
-    def delete(self, *, where: Where = None, keys: object = None) -> None:
+    def delete(self, *, where: Where = None, keys: Data | None = None) -> None:
         """Delete rows by predicate or by key; see ``Table.delete``."""
         require_one(where, keys)
         request = write_request("delete", self._spec, where=where, on_conflict=self._on_conflict)
@@ -172,7 +176,7 @@ class Transaction:
 
     def merge(
         self,
-        source: object,
+        source: Data,
         *,
         on: str | Sequence[str] | None = None,
         matched: Matched | Sequence[Matched] = (),

@@ -13,6 +13,7 @@ from plait.definition.table_def import TableDef
 from plait.engine import Engine, engine_for, engine_within
 from plait.errors import OptionError, TransactionClosedError
 from plait.model.changes import Digest
+from plait.model.data import Data
 from plait.model.decision import CommitResult, Token
 from plait.model.instant import Instant
 from plait.model.request import WritePlan, WriteRequest
@@ -117,7 +118,7 @@ class Writer:
             if self._parts is None:
                 txn.abort(reason, wrote=resumed)
 
-    def write(self, data: object) -> None:
+    def write(self, data: Data) -> None:
         """Add rows. May be called many times, with data for the same engine.
 
         Raises:
@@ -132,11 +133,10 @@ class Writer:
             return
         parts = self._require_open()
         parts.txn.check_alive()
-        if self._request.evolves:
-            data = self._bring(data, parts)
-        part = self._part_for(data, parts)
+        rows = self._bring(data, parts) if self._request.evolves else data
+        part = self._part_for(rows, parts)
         with parts.txn.standing():
-            part.staging.write(data)
+            part.staging.write(rows)
 
     def remove(self, keys: object) -> None:
         """Remove keys among the rows of an upsert, in the order of a change stream.

@@ -66,4 +66,4 @@ def test_a_key_without_its_partition_removes_its_row_where_keys_are_unique_in_th
             wait_for(table, 28)
     ids = table.scan(["id"]).to_arrow()["id"].to_pylist()
     assert sorted(ids) == [n for n in range(30) if n not in (4, 5)]
-    assert table.verify().problems == ()
+    assert table.check.verify().problems == ()

@@ -74,7 +74,7 @@ def test_processes_that_create_their_table_at_once_agree(
         for each in sinks:
             each.kill()
             each.wait()
-    assert Table.open(uri).handle.cache.known().table.spec.key == ("id",)
+    assert Table.open(uri)._handle.cache.known().table.spec.key == ("id",)
 
 
 @pytest.mark.parametrize(

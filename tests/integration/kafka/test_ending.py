@@ -120,7 +120,7 @@ def test_processes_that_are_told_to_go_finish_the_epoch_and_exit_with_0(
             third.terminate()
             assert [second.wait(), third.wait()] == [0, 0]
     assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == list(range(200))
-    assert table.writers() == ()
+    assert table.inspect.writers() == ()
     assert table.stream(events.name).audit().problems == ()
 
 

@@ -45,7 +45,7 @@ def test_a_column_that_is_added_while_a_sink_runs_gets_the_values_of_its_records
     with events.running(table):
         events.produce({"id": number, "note": "a"} for number in range(20))
         wait_for(table, 20)
-        Table.open(str(tmp_path / "t")).alter().add("later", "string").commit()
+        Table.open(str(tmp_path / "t")).alter.columns().add("later", "string").commit()
         events.produce({"id": number, "later": f"b{number}"} for number in range(20, 40))
         wait_for(table, 40)
     later = dict(zip(*table.scan(["id", "later"]).to_arrow().to_pydict().values(), strict=True))

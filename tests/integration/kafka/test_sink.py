@@ -60,7 +60,7 @@ def test_tombstones_remove_rows_in_the_order_of_the_topic(
         wait_for(table, 50)
     found = dict(zip(*table.scan(["id", "note"]).to_arrow().to_pydict().values(), strict=True))
     assert found == {n: "b" if n < 10 else "a" for n in (*range(10), *range(50, 90))}
-    assert table.verify().problems == ()
+    assert table.check.verify().problems == ()
 
 
 def test_what_cannot_be_decoded_goes_to_the_dead_letters(
@@ -99,7 +99,7 @@ def test_a_constraint_that_comes_while_it_runs_makes_dead_letters(
             events.produce([{"id": number, "note": "bad"}, {"id": number, "note": "a"}])
             time.sleep(0.5)
             try:
-                table.alter().add_check("good", "note <> 'bad'").commit()
+                table.alter.columns().add_check("good", "note <> 'bad'").commit()
                 break
             except ConstraintError:  # the epoch was over already
                 table.delete(where="note = 'bad'")
@@ -183,7 +183,7 @@ def test_of_two_tables_with_one_name_neither_takes_rows_of_the_other(
     counted = sum(events.clients.bounds(consumer, events.name, n)[1] for n in (0, 1))
     consumer.close()
     for table, name in zip(tables, (events.name, f"{events.name}-clean"), strict=True):
-        assert table.verify().problems == ()
+        assert table.check.verify().problems == ()
         assert table.stream(events.name).audit().problems == ()
         worked = table.scan().count() > 0  # under the first name, which it then keeps
         with events.running(table, name=events.name if worked else name):

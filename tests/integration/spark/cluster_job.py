@@ -67,7 +67,10 @@ def work(spark, uri, table_type):
         table.delete(keys=rows(spark, 0, 10, 0).select("id", "part"))
         save = rows(spark, 140, 160, 3).write.format("plait").option("operation", "upsert")
         save.mode("append").save(uri)
-    return {"table": held(table.scan().to_spark(spark)), "problems": len(table.verify().problems)}
+    return {
+        "table": held(table.scan().to_spark(spark)),
+        "problems": len(table.check.verify().problems),
+    }
 
 
 def held(frame):

@@ -55,7 +55,7 @@ def create(uri: str, table_type: str, lock: str) -> Table:
         buckets=2,
         lock=lock,
     )
-    table.set({"checkpoint.interval": "7"})
+    table.alter.set({"checkpoint.interval": "7"})
     return table
 
 
@@ -87,10 +87,10 @@ def backfill(spark: SparkSession, table: Table, number: int) -> Commit:
     source = f"SELECT id FROM range({BACKFILLED}) WHERE id < 3 OR id >= {COUNTERS}"
     writer = rows(spark, source, rev, "backfill").write.format("plait").mode("append")
     name = f"backfill-{number}"
-    allow = shlex.join(table.handle.consent.patterns)
+    allow = shlex.join(table._handle.consent.patterns)
     options = {"operation": "upsert", "on_conflict": "retry", "commit_id": name, "allow": allow}
-    writer.options(**options).save(str(table.describe()["uri"]))
-    done = table.find_commit(name)
+    writer.options(**options).save(str(table.inspect.describe()["uri"]))
+    done = table.inspect.find_commit(name)
     assert done is not None
     return Commit(
         done.version, "backfill", dict.fromkeys([0, 1, 2, *range(COUNTERS, BACKFILLED)], rev)
@@ -150,7 +150,7 @@ def judge(table: Table, commits: list[Commit]) -> None:
     """See to it that the table is what its commits make of it, in order, one by one."""
     ordered = sorted(commits, key=lambda commit: commit.version)
     versions = [commit.version for commit in ordered]
-    landed = [e.version for e in table.history() if e.operation in _WRITING]
+    landed = [e.version for e in table.inspect.history() if e.operation in _WRITING]
     assert versions == sorted(landed), "INV-10: every commit was reported, and none twice"
     model: dict[int, int] = {}
     for commit in ordered:
@@ -166,9 +166,9 @@ def judge(table: Table, commits: list[Commit]) -> None:
     ids = found["id"].to_pylist()
     assert len(ids) == len(set(ids)), "INV-08: one live row a key"
     assert dict(zip(ids, found["rev"].to_pylist(), strict=True)) == model, "rows were lost"
-    table.rollback()
-    assert table.verify(history=True).problems == ()
-    assert table.verify().problems == ()
+    table.maintenance.rollback()
+    assert table.check.verify(history=True).problems == ()
+    assert table.check.verify().problems == ()
 
 
 _WRITING = {"insert", "upsert", "delete"}

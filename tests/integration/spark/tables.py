@@ -90,9 +90,9 @@ def revisions(table: Table) -> dict[int, int]:
 
 def assert_sound(table: Table) -> None:
     """See to it that verification finds nothing, and nothing is pending."""
-    report = table.verify()
+    report = table.check.verify()
     assert report.problems == (), report.to_dict()
-    assert table.timeline.pending == ()
+    assert table.inspect.timeline().pending == ()
 
 
 def assert_sound_in_the_end(table: Table, files: int) -> None:
@@ -101,12 +101,12 @@ def assert_sound_in_the_end(table: Table, files: int) -> None:
     Spark does not wait for the other tasks of a job that failed; what they write afterwards is
     provably theirs, and goes with the next rollback and clean.
     """
-    root = Path(str(table.describe()["uri"]))
+    root = Path(str(table.inspect.describe()["uri"]))
     for _ in range(100):
-        table.rollback()
-        table.clean()
+        table.maintenance.rollback()
+        table.maintenance.clean()
         found = [path for path in root.glob("*/*") if path.suffix in (".parquet", ".bin")]
-        if len(found) == files and not table.timeline.pending:
+        if len(found) == files and not table.inspect.timeline().pending:
             break
         time.sleep(0.2)
     assert len(found) == files, found

@@ -76,7 +76,7 @@ def test_a_type_that_no_column_has_is_refused_of_schemas_and_of_rows(
         with pytest.raises(SchemaError):
             table.append(frame)
         with pytest.raises(Exception, match="column"):
-            frame.write.format("plait").mode("append").save(table.handle.store.address.uri)
+            frame.write.format("plait").mode("append").save(table._handle.store.address.uri)
         assert table.version == 0, name
 
 
@@ -88,7 +88,7 @@ def test_a_type_that_a_column_has_is_taken_of_schemas_and_of_rows(
         table = _table(place, frame.schema, record_key="id")
         table.append(frame)
         frame.selectExpr("id + 1 id", "c").write.format("plait").mode("append").save(
-            table.handle.store.address.uri
+            table._handle.store.address.uri
         )
         table.merge(frame, matched=Update({"c": "s.c"}), not_matched=Insert())
         other = _table(place, "id bigint")

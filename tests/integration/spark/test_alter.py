@@ -50,10 +50,10 @@ def test_spark_reads_what_arrow_reads_at_every_version(
 ) -> None:
     """INV-04: renamed, wider, dropped and new columns, with the default of each type."""
     table = made(tmp_path, kind)
-    change = table.alter().rename("city", "place").widen("fare", "bigint")
+    change = table.alter.columns().rename("city", "place").widen("fare", "bigint")
     change.widen("day", "timestamp_ntz").commit()
     table.delete(where="id = 3")
-    fresh = table.alter().drop("place")
+    fresh = table.alter.columns().drop("place")
     for name, (type_name, value) in DEFAULTS.items():
         fresh = fresh.add(name, type_name, default=value)
     fresh.commit()
@@ -75,7 +75,7 @@ def test_a_spark_writer_that_meets_new_columns_commits(
     data = spark.createDataFrame(new)
     writer = Table.open(str(tmp_path / "t")).writer(operation).__enter__()
     writer.write(data)
-    change = table.alter().widen("fare", "bigint").rename("city", "place").drop("day")
+    change = table.alter.columns().widen("fare", "bigint").rename("city", "place").drop("day")
     change.move("fare", after="").add("note", "string", default="it's new").commit()
     writer.__exit__(None, None, None)
     found = by_id(Table.open(str(tmp_path / "t")).scan().to_arrow())
@@ -94,7 +94,7 @@ def test_a_spark_merge_that_meets_new_columns_is_run_again(
     writer = Table.open(str(tmp_path / "t")).writer("upsert", missing_columns="keep").__enter__()
     given = ROWS.select(["id", "fare"]).set_column(1, "fare", pa.array([7] * 20, pa.int32()))
     writer.write(spark.createDataFrame(given))
-    table.alter().rename("fare", "price").commit()
+    table.alter.columns().rename("fare", "price").commit()
     with pytest.raises(RetryableConflictError):
         writer.__exit__(None, None, None)
     found = by_id(Table.open(str(tmp_path / "t")).scan().to_arrow())
@@ -131,7 +131,7 @@ def test_members_of_structs_that_spark_wrote_keep_their_values_when_members_chan
     data = spark.createDataFrame(pa.table({"id": [1], "s": [one], "l": [[one]]}, schema=schema))
     work = ExitStack()
     work.enter_context(Table.open(str(tmp_path / "t")).writer("append")).write(data)
-    INSIDE[name](table.alter()).commit()
+    INSIDE[name](table.alter.columns()).commit()
     work.close()
     scan, expected = table.scan(), {"id": 1, "s": one, "l": [one], **KEPT.get(name, {})}
     assert scan.to_arrow().to_pylist() == [expected]
@@ -142,7 +142,7 @@ def test_spark_reads_changes_across_new_columns_as_arrow_does(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     table = made(tmp_path)
-    table.alter().add("note", "string", default="none").commit()
+    table.alter.columns().add("note", "string", default="none").commit()
     table.upsert(ROWS.slice(0, 2).append_column("note", pa.array(["a", "b"])))
     window = table.changes(0)
     found, expected = window.to_spark(spark).toArrow().to_pylist(), window.to_arrow().to_pylist()
@@ -178,13 +178,13 @@ def test_columns_come_with_the_rows_of_spark_if_that_was_asked(
     assert told[20:40] == [("new", None, None)] * 20
     assert told[40:60] == [(None, None, 0.5)] * 20
     assert told[60:] == [("n", "it", None)]
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 def test_rows_of_spark_hold_the_checks_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
     """INV-03: in tasks, in Spark's own writer, and for a writer that meets a new check."""
     place, table = str(tmp_path / "t"), made(tmp_path)
-    table.alter().add_check("cheap", "fare < 20 AND id >= 0").commit()
+    table.alter.columns().add_check("cheap", "fare < 20 AND id >= 0").commit()
     bad = ROWS.set_column(0, "id", pa.array(range(20, 40)))
     bad = bad.set_column(2, "fare", pa.array(range(1, 21), pa.int32()))
     frame = spark.createDataFrame(bad)
@@ -198,7 +198,7 @@ def test_rows_of_spark_hold_the_checks_of_the_table(spark: SparkSession, tmp_pat
         table.update({"fare": "fare + 1"}, spark=spark)
     writer = Table.open(place).writer("upsert").__enter__()
     writer.write(frame.where("fare < 20"))
-    table.alter().add_check("cheaper", "id < 25").commit()
+    table.alter.columns().add_check("cheaper", "id < 25").commit()
     with pytest.raises(ConstraintError):
         writer.__exit__(None, None, None)
     found = by_id(Table.open(place).scan().to_arrow())

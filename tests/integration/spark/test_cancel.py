@@ -40,7 +40,7 @@ def make(place: Path, *, interval: str = "300ms") -> Table:
 
 
 def begun_of(table: Table) -> Path:
-    return Path(f"{table.handle.store.address.uri}.begun")
+    return Path(f"{table._handle.store.address.uri}.begun")
 
 
 def slow(
@@ -79,15 +79,15 @@ def ended_while_it_runs(
     kinds: tuple[type[Exception], ...] = (RolledBackError,),
 ) -> tuple[Exception, float]:
     """Roll a write back once it is under way; give what it raised, and how long after that."""
-    other = Table.open(table.handle.store.address.uri)
+    other = Table.open(table._handle.store.address.uri)
     ended: list[float] = []
 
     def end() -> None:
         wait_for(begun_of(table).exists)
-        wait_for(lambda: other.timeline.pending != ())
-        instant = other.timeline.pending[0].instant
-        wait_for((Path(other.handle.store.address.uri) / paths.heartbeat(instant)).exists)
-        other.rollback(instant)
+        wait_for(lambda: other.inspect.timeline().pending != ())
+        instant = other.inspect.timeline().pending[0].instant
+        wait_for((Path(other._handle.store.address.uri) / paths.heartbeat(instant)).exists)
+        other.maintenance.rollback(instant)
         ended.append(time.monotonic())
 
     thread = threading.Thread(target=end)
@@ -156,8 +156,10 @@ def test_tasks_that_begin_after_the_rollback_are_told_at_once(
         number = TaskContext.get().partitionId()
         (Path(name) / str(number)).touch()
         if number == 10:
-            for entry in Table.open(uri).timeline.pending:  # none, where Spark tries it again
-                Table.open(uri).rollback(entry.instant)
+            for entry in (
+                Table.open(uri).inspect.timeline().pending
+            ):  # none, where Spark tries it again
+                Table.open(uri).maintenance.rollback(entry.instant)
         time.sleep(0.2)
         yield from batches
 

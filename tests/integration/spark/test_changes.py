@@ -55,7 +55,7 @@ def test_spark_reads_the_changes_that_arrow_reads(
 
 @pytest.mark.parametrize("changed", ["cow"], indirect=True)
 def test_the_data_source_reads_changes_with_since(spark: SparkSession, changed: Table) -> None:
-    uri = str(changed.describe()["uri"])
+    uri = str(changed.inspect.describe()["uri"])
 
     def load(**options: str) -> DataFrame:
         return spark.read.format("plait").options(**options).load(uri)
@@ -68,7 +68,7 @@ def test_the_data_source_reads_changes_with_since(spark: SparkSession, changed: 
     assert between.groupBy(TYPE).count().sort(TYPE).collect() == [
         ("insert", 10), ("update_postimage", 10), ("update_preimage", 10),
     ]  # fmt: skip
-    after = str(changed.timeline.decided[2].to_dict()["completed"])
+    after = str(changed.inspect.timeline().decided[2].to_dict()["completed"])
     assert {row[VERSION] for row in load(since=after).collect()} == {3, 4, 5}
     chosen = spark.read.format("plait").schema("_change_type string, id bigint")
     narrow = chosen.option("since", "2").option("where", "id = 1").load(uri)

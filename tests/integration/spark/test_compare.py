@@ -1,4 +1,4 @@
-"""``Table.compare(spark=...)``: executors hash the rows, and find what this process finds."""
+"""``compare(spark=...)``: executors hash the rows, and find what this process finds."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_executors_find_the_same_differences_as_this_process(spark, tmp_path: Pa
     )
     one.upsert(_rows(range(_COUNT)))
     two.upsert(_rows(range(_COUNT)))
-    assert one.compare(two, spark=spark).equal
+    assert one.inspect.compare(two, spark=spark).equal
     two.upsert(_rows(range(40, 42), "!"))
     two.delete(where="id = 4999")
-    far, near = one.compare(two, spark=spark), one.compare(two)
+    far, near = one.inspect.compare(two, spark=spark), one.inspect.compare(two)
     assert (far.missing, far.extra, far.changed) == (1, 0, 2)
     assert (near.missing, near.extra, near.changed) == (1, 0, 2)
     assert far.sample.equals(near.sample)
-    assert one.compare(two, where="id < 40", spark=spark).equal
+    assert one.inspect.compare(two, where="id < 40", spark=spark).equal

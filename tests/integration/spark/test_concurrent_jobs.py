@@ -98,7 +98,7 @@ def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Driver]]:
 
 def compete(spark: SparkSession, drivers: list[Driver], table: Table) -> None:
     commits = [stock(spark, table)]
-    uri, allow = str(table.describe()["uri"]), list(table.handle.consent.patterns)
+    uri, allow = str(table.inspect.describe()["uri"]), list(table._handle.consent.patterns)
     for driver in drivers:
         driver.send(uri=uri, rounds=ROUNDS, allow=allow)
     commits += play(OURS, spark, uri, ROUNDS, allow)
@@ -137,7 +137,7 @@ def test_threads_of_one_driver_lose_no_update(
     """INV-07, INV-08, INV-10: one session, a thread a job."""
     table = create(str(tmp_path / "t"), kind, "file")
     commits = [stock(spark, table)]
-    uri = str(table.describe()["uri"])
+    uri = str(table.inspect.describe()["uri"])
     with ThreadPoolExecutor(len(ROLES)) as pool:
         # A session of the thread: without one Spark finds no data source there.
         jobs = [pool.submit(lambda r=r: list(play(r, session(), uri, ROUNDS))) for r in ROLES]

@@ -91,7 +91,7 @@ def _saved(table: Table, data: DataFrame | pa.Table) -> None:
     if isinstance(data, pa.Table):
         table.append(data)
     else:
-        data.write.format("plait").mode("append").save(str(table.describe()["uri"]))
+        data.write.format("plait").mode("append").save(str(table.inspect.describe()["uri"]))
 
 
 WRITES: dict[str, Callable[[Table, DataFrame | pa.Table], object]] = {
@@ -117,7 +117,7 @@ def test_arrow_and_spark_compute_the_same_values(
     for column in RULES:
         assert one[column].null_count < COUNT, column
     for table in (by_arrow, by_spark):
-        assert not table.verify(data=True).problems
+        assert not table.check.verify(data=True).problems
     where = "d = DATE '1970-01-02'"
     assert by_spark.scan(where=where).to_spark(spark).count() == by_arrow.scan(where=where).count()
 
@@ -182,7 +182,7 @@ def test_a_spark_session_updates_and_deletes_by_the_sources(
     assert found.num_rows == COUNT - 17
     pairs = zip(*(found[name].to_pylist() for name in ("id", "n", "sum")), strict=True)
     assert all(total == number + (n or 0) * 2 for number, n, total in pairs)
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 def test_a_query_that_streams_computes_the_columns(spark: SparkSession, tmp_path: Path) -> None:

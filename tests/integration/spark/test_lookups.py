@@ -27,13 +27,13 @@ Make = Callable[["SparkSession", Table], tuple[WriteRequest, "DataFrame"]]
 
 def _order(table: Table, operation: str, on_duplicate: str = "raise") -> WriteRequest:
     return write_request(
-        operation, table.handle.cache.known().table.spec, on_duplicate=on_duplicate
+        operation, table._handle.cache.known().table.spec, on_duplicate=on_duplicate
     )
 
 
 def _merge(spark: SparkSession, table: Table) -> tuple[WriteRequest, DataFrame]:
     clauses = Clauses(matched=(Update(),))
-    order = merge_request(clauses, None, table.handle.cache.known().table.spec)
+    order = merge_request(clauses, None, table._handle.cache.known().table.spec)
     return order, frame(spark, 100, 104, 1)
 
 

@@ -66,7 +66,7 @@ def test_dataframes_and_arrow_rows_that_move_keys_at_once_leave_each_once(
     assert content(table) == model
     for version in range(1, table.version + 1):
         content(table, version=version)
-    report = table.verify()
+    report = table.check.verify()
     assert not report.problems
 
 
@@ -113,7 +113,7 @@ def stream(
             .option("operation", "upsert")
             .option("checkpointLocation", str(place / "checkpoint"))
             .trigger(availableNow=True)
-            .start(str(table.describe()["uri"]))
+            .start(str(table.inspect.describe()["uri"]))
         )
         query.awaitTermination()
 
@@ -122,10 +122,10 @@ def stream(
 def test_a_spark_stream_moves_rows(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """INV-08, INV-09: each epoch moves what the one before brought."""
     table = made(tmp_path, kind)
-    table.create_index()
+    table.index.create()
     frames = [lambda day=day: frame(spark, 0, 20, day, day) for day in (1, 5, 9)]  # type: ignore[misc]  # bound now
     stream(spark, table, tmp_path, frames)
     assert content(table) == {n: (9 + n % 3, 9) for n in range(20)}
     kinds = table.changes(since=0).count()
     assert (kinds["insert"], kinds["update_postimage"], kinds["delete"]) == (20, 40, 0)
-    assert not table.verify().problems
+    assert not table.check.verify().problems

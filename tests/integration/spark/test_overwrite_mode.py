@@ -34,7 +34,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 
 def path_of(table: Table) -> str:
-    return str(table.describe()["uri"])
+    return str(table.inspect.describe()["uri"])
 
 
 def overwrite(spark: SparkSession, table: Table, **options: str) -> None:

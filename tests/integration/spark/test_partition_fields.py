@@ -43,7 +43,7 @@ def test_executors_find_the_partition_of_a_row_by_its_sources(
         table.upsert(frame)
         assert table.scan().count() == _COUNT
     table.delete(keys=frame.where("id < 50"))
-    table.repush(partition_by="month(at)", spark=spark)
+    table.layout.repush(partition_by="month(at)", spark=spark)
     assert table.scan().count() == _COUNT - 50
     assert table.scan(where="at < TIMESTAMP '2026-01-04 00:00:00Z'").to_spark(spark).count() == 22
-    assert not table.verify().problems
+    assert not table.check.verify().problems

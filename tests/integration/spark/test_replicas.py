@@ -53,7 +53,7 @@ def content(table: Table) -> Content:
 
 
 def ledger_of(table: Table, version: int) -> SinkLedger:
-    (decision,) = table.handle.cache.timeline.load_after(version - 1, limit=1)
+    (decision,) = table._handle.cache.timeline.load_after(version - 1, limit=1)
     assert decision.replicas is not None
     return decision.replicas
 
@@ -85,7 +85,7 @@ def test_every_sink_holds_the_rows_of_a_data_frame_and_the_ledger_tells_each_tas
     assert len(opened) == 1 + len(ledger.tasks) > 2
     assert {each.task for each in ledger.tasks} == {"-".join(o) for o in opened} - {"driver-driver"}
     assert sum(each.batches for each in ledger.tasks) == len(notes) - len(opened)
-    assert load_attempts(table.handle.store) == []
+    assert load_attempts(table._handle.store) == []
     assert [each.in_step for each in status(table)] == [True, True]
     assert_sound(table)
 
@@ -105,8 +105,8 @@ def test_sinks_of_the_definition_get_the_rows_of_writers_and_blocks_from_the_exe
     spark: SparkSession, tmp_path: Path
 ) -> None:
     table, eu = (make(tmp_path / name, partitioned=True, ordering="rev") for name in ("t", "eu"))
-    table.set({"replicas.batch.size": 100_000})
-    table.add_replica(f"eu={tmp_path / 'eu'}")
+    table.alter.set({"replicas.batch.size": 100_000})
+    table.replicas.add(f"eu={tmp_path / 'eu'}")
     table.upsert(frame(spark, 0, 500, 1))
     with table.transaction() as tx:
         tx.delete(keys=frame(spark, 0, 50, 1).select("id", "part"))
@@ -115,7 +115,7 @@ def test_sinks_of_the_definition_get_the_rows_of_writers_and_blocks_from_the_exe
     assert len(content(eu)) == 550
     told = ledger_of(table, tx.result.version)
     assert {each.task[:3] for each in told.tasks} == {"s1-", "s2-"}
-    assert load_attempts(table.handle.store) == []
+    assert load_attempts(table._handle.store) == []
     assert status(table)[0].behind == ()
 
 
@@ -123,7 +123,7 @@ def test_writers_of_spark_itself_refuse_a_table_with_sinks_before_a_job(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     table = make(tmp_path / "t")
-    table.add_replica(f"eu={tmp_path / 'absent'}")
+    table.replicas.add(f"eu={tmp_path / 'absent'}")
     rows = frame(spark, 0, 5, 1).write.format("plait").option("operation", "upsert").mode("append")
     with pytest.raises(Exception, match="sinks"):
         rows.save(str(tmp_path / "t"))
@@ -140,7 +140,7 @@ def test_keys_of_a_delete_without_their_partitions_are_refused_before_a_job(
     ):
         writer.write(frame(spark, 0, 10, 1).select("id"))
     assert not Path(sink.database).exists()
-    assert load_attempts(table.handle.store) == []
+    assert load_attempts(table._handle.store) == []
 
 
 @pytest.mark.usefixtures("exchange")
@@ -162,7 +162,7 @@ def test_a_task_whose_batch_fails_is_run_again_with_all_its_rows(
     assert ahead.task not in {each.task for each in ledger.tasks}
     assert repair(table, sink.plain).equal
     assert status(table)[0].in_step
-    assert load_attempts(table.handle.store) == []
+    assert load_attempts(table._handle.store) == []
 
 
 def test_a_sink_that_fails_for_good_fails_the_write_with_every_outcome(
@@ -201,7 +201,7 @@ def test_what_a_redo_stages_again_is_sent_again_and_the_ledger_tells_of_it(
     ledger = ledger_of(table, writer.result.version)
     sent = {"-".join(each[1:]) for each in sink.notes() if each[0].startswith("put")}
     assert {each.task for each in ledger.tasks} < sent, "those of the first round do not count"
-    assert load_attempts(table.handle.store) == []
+    assert load_attempts(table._handle.store) == []
     assert (status(table)[0].ahead, status(table)[0].behind) == ((), (1,))
     assert repair(table, sink.plain).missing == 10
 
@@ -217,12 +217,12 @@ def test_a_data_frame_sent_before_a_swap_is_sent_and_staged_again(
     rows = frame(spark, 50, 350, 1)
     with table.writer(operation, replicas=replicas(sink)) as writer:
         writer.write(rows if operation == "upsert" else rows.select("id"))
-        Table.open(str(tmp_path / "t")).repush(buckets=5)
+        Table.open(str(tmp_path / "t")).layout.repush(buckets=5)
     assert len(content(table)) == (350 if operation == "upsert" else 50)
     assert content(table) == held(sink)
     ledger = ledger_of(table, writer.result.version)
     assert sum(each.digest.rows for each in ledger.tasks) == 300
-    assert load_attempts(table.handle.store) == []
+    assert load_attempts(table._handle.store) == []
     assert status(table)[0].in_step
     assert_sound(table)
 
@@ -238,7 +238,7 @@ def test_other_rows_after_a_swap_than_sinks_got_before_it_are_refused(
     def race() -> None:
         with table.writer("upsert", replicas=replicas(sink)) as writer:
             writer.write(moving)
-            Table.open(str(tmp_path / "t")).repush(buckets=5)
+            Table.open(str(tmp_path / "t")).layout.repush(buckets=5)
 
     with pytest.raises(RetryableConflictError):
         race()

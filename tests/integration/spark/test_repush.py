@@ -45,7 +45,7 @@ def test_executors_copy_the_rows_into_the_new_layout(spark, tmp_path: Path, kind
     table.upsert(_rows(range(_COUNT)))
     table.delete(where="id < 100")
     before = table.scan().to_arrow().sort_by("id")
-    report = table.repush(
+    report = table.layout.repush(
         buckets=3,
         partition_by="place",
         table_type="cow",
@@ -53,12 +53,12 @@ def test_executors_copy_the_rows_into_the_new_layout(spark, tmp_path: Path, kind
         rows_per_task=1_000,
         spark=spark,
     )
-    files = table.handle.cache.refresh().snapshot(table.handle.store).files
+    files = table._handle.cache.refresh().snapshot(table._handle.store).files
     assert set(files["order"].to_pylist()) == {Order(("value",), "sort").id}
     assert report.rows_loaded == _COUNT - 100
     assert table.scan().to_arrow().sort_by("id").equals(before)
     assert table.scan(where="place = 'p1' and id = 1000").to_spark(spark).count() == 1
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
@@ -68,19 +68,19 @@ def test_executors_load_a_large_file_task_by_task(spark, tmp_path: Path, table_t
     table = Table.create(str(tmp_path / "t"), _SCHEMA, **how)
     table.upsert(_rows(range(_COUNT + 50)))
     table.delete(where=f"id >= {_COUNT}")
-    assert table.files().num_rows == 1
+    assert table.inspect.files().num_rows == 1
     before = table.scan().to_arrow().sort_by("id")
-    opened = begin(table.handle, RepushRequest(buckets=3, rows_per_task=1_000))
-    shadow = Shadow.open(table.handle, opened)
-    first = Load.of(table.handle, shadow).run(shadow, shadow.progress())
+    opened = begin(table._handle, RepushRequest(buckets=3, rows_per_task=1_000))
+    shadow = Shadow.open(table._handle, opened)
+    first = Load.of(table._handle, shadow).run(shadow, shadow.progress())
     assert 0 < first <= 1_000
-    second = Load.of(table.handle, shadow, spark).run(shadow, shadow.progress())
+    second = Load.of(table._handle, shadow, spark).run(shadow, shadow.progress())
     assert 0 < second <= 1_000
     assert shadow.progress().task == 2
-    report = table.repush(buckets=3, rows_per_task=1_000, spark=spark)
+    report = table.layout.repush(buckets=3, rows_per_task=1_000, spark=spark)
     assert report.rows_loaded == _COUNT - first - second
     assert table.scan().to_arrow().sort_by("id").equals(before)
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -88,19 +88,19 @@ def test_executors_pack_files_as_the_table_says_and_read_every_codec(
     spark, tmp_path: Path, codec: str
 ) -> None:
     table = Table.create(str(tmp_path / "t"), _SCHEMA, record_key="id", buckets=2)
-    table.repush(properties={"file.compression": codec}, spark=spark)
+    table.layout.repush(properties={"file.compression": codec}, spark=spark)
     table.upsert(spark.createDataFrame(_rows(range(500)).to_pandas()))
     assert _codecs(table) == {{"none": "uncompressed"}.get(codec, codec)}
     assert table.scan(where="id < 400").to_spark(spark).count() == 400
     other = next(name for name in CODECS if name != codec)
-    table.repush(properties={"file.compression": other}, spark=spark)
+    table.layout.repush(properties={"file.compression": other}, spark=spark)
     assert _codecs(table) == {{"none": "uncompressed"}.get(other, other)}
     assert _sum(table) == (500, 0)
 
 
 def _codecs(table: Table) -> set[str]:
-    store = table.handle.store
-    paths = table.handle.cache.refresh().snapshot(store).files["path"].to_pylist()
+    store = table._handle.store
+    paths = table._handle.cache.refresh().snapshot(store).files["path"].to_pylist()
     found = [pq.read_metadata(store.location(path)).row_group(0).column(0) for path in paths]
     return {column.compression.lower() for column in found}
 
@@ -123,18 +123,18 @@ def test_a_dataframe_staged_before_the_swap_is_staged_again(
         frame = frame.select("id")
     with table.writer(operation) as writer:
         writer.write(frame)
-        Table.open(str(tmp_path / "t")).repush(
+        Table.open(str(tmp_path / "t")).layout.repush(
             buckets=5, partition_by="place" if operation == "upsert" else ()
         )
     assert _sum(table) == expected
-    assert not table.verify().problems
-    assert not table.foreign()
+    assert not table.check.verify().problems
+    assert not table.check.foreign()
 
 
 def _write_across(table: Table, frame: DataFrame) -> None:
     with table.writer("upsert") as writer:
         writer.write(frame)
-        Table.open(table.handle.store.address.uri).repush(buckets=5)
+        Table.open(table._handle.store.address.uri).layout.repush(buckets=5)
 
 
 def _random(spark: SparkSession) -> DataFrame:
@@ -165,23 +165,23 @@ def test_rows_in_files_are_divided_anew_without_the_query(spark, tmp_path: Path)
     assert sorted(table.scan(where="place = 'p'").to_arrow()["value"].to_pylist()) == list(
         range(50)
     )
-    assert not table.foreign()
+    assert not table.check.foreign()
 
 
 def test_a_key_in_two_partitions_is_refused_by_executors(spark, tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "t"), _SCHEMA, record_key="id", partition_by="place")
     table.insert(pa.table({"id": [1, 1], "place": ["a", "b"], "value": [1, 2]}))
     with pytest.raises(RepushRefusedError, match="share a key"):
-        table.repush(partition_by=(), spark=spark)
+        table.layout.repush(partition_by=(), spark=spark)
     assert _sum(table) == (2, 3)
-    table.cancel_repush()
-    assert not table.verify().problems
+    table.layout.cancel()
+    assert not table.check.verify().problems
 
 
 def test_a_row_that_nothing_could_replace_is_refused_by_executors(spark, tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "t"), "id bigint, at double", record_key="id", buckets=2)
     table.insert(pa.table({"id": [1, 2], "at": [1.0, float("nan")]}))
     with pytest.raises(RepushRefusedError, match="'at' is NaN"):
-        table.repush(ordering="at", spark=spark)
-    table.cancel_repush()
-    assert not table.verify().problems
+        table.layout.repush(ordering="at", spark=spark)
+    table.layout.cancel()
+    assert not table.check.verify().problems

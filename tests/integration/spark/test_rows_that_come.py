@@ -28,7 +28,7 @@ def shown(table: Table) -> list[tuple[object, ...]]:
 
 def write(way: str, rows: DataFrame, table: Table, home: Path, options: dict[str, str]) -> None:
     """Write rows in one of the ways that Spark has."""
-    spark, path = rows.sparkSession, table.handle.store.address.uri
+    spark, path = rows.sparkSession, table._handle.store.address.uri
     if way == "facade":
         with table.writer(**options) as writer:
             writer.write(rows)

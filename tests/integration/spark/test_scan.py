@@ -195,7 +195,7 @@ def test_columns_named_as_spark_names_its_own_are_the_tables(
 def test_many_files_are_read(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "t"), "id bigint, day int", partition_by=["day"])
     table.append(pa.table({"id": range(300), "day": pa.array(range(300), pa.int32())}))
-    assert table.files().num_rows == 300
+    assert table.inspect.files().num_rows == 300
     found = table.scan().to_spark(spark)
     assert found.selectExpr("count(distinct day)", "sum(id)").first() == (300, 44850)
     assert table.scan(where="day = 7").to_spark(spark).inputFiles()[0].count("7") >= 1
@@ -210,7 +210,7 @@ def test_a_missing_file_is_an_error_never_an_empty_file(
     found = table.scan().to_spark(spark)
     spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
     try:
-        (tmp_path / "t" / table.files()["path"][0].as_py()).unlink()
+        (tmp_path / "t" / table.inspect.files()["path"][0].as_py()).unlink()
         with pytest.raises(Exception, match=r"FILE_NOT_EXIST|does not exist"):
             found.count()
     finally:
@@ -222,7 +222,7 @@ def test_a_file_in_the_place_of_another_is_refused(spark: SparkSession, tmp_path
     table = Table.create(tmp_path / "t", "v double")
     for value in (1.0, 2.0):
         table.append(pa.table({"v": [value]}))
-    first, second = (tmp_path / "t" / path for path in table.files()["path"].to_pylist())
+    first, second = (tmp_path / "t" / path for path in table.inspect.files()["path"].to_pylist())
     body = first.read_bytes()
     assert len(body) == second.stat().st_size
     first.write_bytes(second.read_bytes())
@@ -230,7 +230,7 @@ def test_a_file_in_the_place_of_another_is_refused(spark: SparkSession, tmp_path
     for scan in (table.scan(), table.scan(version=1)):
         with pytest.raises(CorruptMetadataError) as refused:
             scan.to_spark(spark)
-        assert refused.value.path in table.files()["path"].to_pylist()
+        assert refused.value.path in table.inspect.files()["path"].to_pylist()
 
 
 def test_files_stay_while_a_frame_made_from_a_scan_is_used(
@@ -238,11 +238,11 @@ def test_files_stay_while_a_frame_made_from_a_scan_is_used(
 ) -> None:
     """INV-05: the lease lives as long as the DataFrame, though the scan was dropped."""
     table = make(tmp_path / "t", buckets=1)
-    table.set({"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "1"})
+    table.alter.set({"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "1"})
     table.append(arrow_rows(0, 30, 1))
     old = table.scan().to_spark(spark).where("id >= 0").selectExpr("rev")
     table.overwrite(arrow_rows(0, 1, 2))
-    table.clean()
+    table.maintenance.clean()
     assert old.count() == 30
     with pytest.raises(InstantExpiredError):
         table.scan(version=2)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 
 
 def save(rows: DataFrame, table: Table, mode: str = "append", **options: str) -> None:
-    uri = str(table.describe()["uri"])
+    uri = str(table.inspect.describe()["uri"])
     rows.write.format("plait").options(**options).mode(mode).save(uri)
 
 
@@ -55,7 +55,7 @@ def test_every_operation_is_right_when_each_task_meets_every_bucket(
     save(frame(spark, 7, 9, 6), table, "overwrite")
     assert revisions(table) == {7: 6, 8: 6}
     assert_sound(table)
-    assert "replace_commit" in {entry.action for entry in table.history()}
+    assert "replace_commit" in {entry.action for entry in table.inspect.history()}
 
 
 def test_rows_without_a_key_are_written_by_the_tasks(spark: SparkSession, tmp_path: Path) -> None:
@@ -75,13 +75,13 @@ def test_runs_are_condemned_by_the_decision_that_used_them(
 ) -> None:
     """INV-06: no file is without an owner, whoever dies when."""
     table = make(tmp_path / "t")
-    table.set({"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "1"})
+    table.alter.set({"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "1"})
     save(frame(spark, 0, 60, 1), table)
     runs = list((tmp_path / "t").rglob("*.run.parquet"))
     assert len(runs) == TASKS, "one a task"
     assert_sound(table)
     table.append(arrow_rows(100, 101, 1))
-    table.clean()
+    table.maintenance.clean()
     assert not list((tmp_path / "t").rglob("*.run.parquet"))
     assert len(revisions(table)) == 61
 
@@ -96,7 +96,7 @@ def test_a_failed_write_is_rolled_back(spark: SparkSession, tmp_path: Path) -> N
         save(frame(spark, 50, 70, 2), table, operation="insert")
     assert revisions(table) == dict.fromkeys(range(60), 1)
     # Tasks that still ran when Spark gave up may leave late files: a clean removes them.
-    assert table.verify().problems == ()
+    assert table.check.verify().problems == ()
 
 
 @pytest.mark.parametrize("keyed", [False, True])
@@ -104,11 +104,11 @@ def test_a_task_that_is_tried_again_leaves_its_rows_once(
     spark: SparkSession, tmp_path: Path, *, keyed: bool
 ) -> None:
     table = make(tmp_path / "t", keyed=keyed)
-    table.set({"write.buffer.size": "64KiB", "write.bucket.size": "16KiB"})
+    table.alter.set({"write.buffer.size": "64KiB", "write.bucket.size": "16KiB"})
     rows = frame(spark, 0, 30_000, 1, tasks=2)
     save(rows.mapInArrow(fails_once(str(tmp_path / "failed")), rows.schema), table)
     assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == list(range(30_000))
-    report = table.verify()
+    report = table.check.verify()
     assert (report.problems, report.notes) == ((), ()), report.to_dict()
 
 
@@ -143,7 +143,7 @@ def test_a_read_is_pinned_when_it_is_loaded(spark: SparkSession, tmp_path: Path)
     newest = spark.read.format("plait")
     assert newest.load(uri).selectExpr("sum(rev)").first() == (90,)
     assert newest.option("version", 1).load(uri).selectExpr("sum(rev)").first() == (60,)
-    when = table.history()[1].completed_ms
+    when = table.inspect.history()[1].completed_ms
     then = spark.read.format("plait").option("as_of", str(when)).load(uri)
     assert then.where("rev = 2").isEmpty()
     some = spark.read.format("plait").schema("name string, id bigint").option("where", "id < 3")

@@ -59,7 +59,7 @@ class Pipe:
             (query.queryName(name) if name else query)
             .option("checkpointLocation", str(self.directory / checkpoint))
             .trigger(availableNow=True)
-            .start(str(table.describe()["uri"]))
+            .start(str(table.inspect.describe()["uri"]))
         )
 
     def run(self, table: Table, checkpoint: str = "c", **options: Any) -> StreamingQuery:
@@ -234,16 +234,16 @@ def test_a_rewound_checkpoint_loses_no_row_and_writes_none_twice(
         rewound()
         with pytest.raises(Exception, match="EpochRewoundError"):
             run(files=2)
-        table.rollback()
+        table.maintenance.rollback()
         assert ids(table) == list(range(40))
         rewound()
         run()
         assert ids(table) == list(range(40))
-        assert len(table.history(limit=100)) >= version
+        assert len(table.inspect.history(limit=100)) >= version
     pipe.feed(40, 45, 0)
     run(files=2)
     assert ids(table) == list(range(45))
-    (application,) = table.handle.cache.refresh().streams
+    (application,) = table._handle.cache.refresh().streams
     audit = table.stream(application).audit()
     assert [entry.epoch for entry in audit.epochs] == [0, 1, 2, 3, 4]
     assert (audit.problems, audit.proven) == ((), 5)
@@ -340,7 +340,7 @@ def test_a_task_that_is_tried_again_leaves_its_rows_once(pipe: Pipe, tmp_path: P
     )
     assert ids(table) == list(range(12_000))
     (epoch,) = table.stream(str(tmp_path / "c")).audit().epochs
-    schema = table.handle.cache.known().table.spec.schema.arrow
+    schema = table._handle.cache.known().table.spec.schema.arrow
     found = table.scan().to_arrow().cast(schema).to_batches()
     assert epoch.digest == digest_of(found), "the attempt that failed does not count"
     assert_sound(table)

@@ -127,18 +127,18 @@ def test_a_stream_survives_cleans_within_retention_and_tells_what_is_gone(
 ) -> None:
     """INV-05; never a silent gap."""
     table = make(tmp_path / "t")
-    table.set({"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "3"})
+    table.alter.set({"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "3"})
     table.append(some(spark, 0, 10, 1))
     assert consumer.drain(start="latest") == [[]], "the first batch says where it began"
     for rev in (2, 3):
         table.upsert(some(spark, 0, 10, rev))
-    table.clean()
+    table.maintenance.clean()
     assert counted(consumer.drain(start="latest")) == {
         (i, rev): 1 for i in range(10) for rev in (2, 3)
     }
     for rev in range(4, 9):
         table.upsert(some(spark, 0, 10, rev))
-    table.clean()
+    table.maintenance.clean()
     with pytest.raises(Exception, match=r"(?s)InstantExpiredError.*start again with a new checkpo"):
         consumer.drain()
 

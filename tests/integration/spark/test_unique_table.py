@@ -57,4 +57,4 @@ def test_dataframes_move_rows_and_leave_each_key_once(
     client = beside(table, "publish", lambda: table.upsert(theirs))
     client.upsert(frame(3, "'w'", 7), on_conflict="retry")
     assert content() == model | {50: ("x", 6)} | dict.fromkeys(range(3), ("w", 7))
-    assert not table.verify().problems
+    assert not table.check.verify().problems

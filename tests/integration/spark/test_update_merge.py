@@ -73,7 +73,7 @@ def test_a_merge_refuses_what_cannot_be_before_or_without_a_trace(
     with pytest.raises(PredicateError, match="rev"):
         table.merge(source, matched=[Update({"rev": "rev"})])
     assert revisions(table) == dict.fromkeys(range(10), 1)
-    table.rollback()
+    table.maintenance.rollback()
     assert_sound(table)
 
 
@@ -118,7 +118,7 @@ def test_a_merge_meets_commits_of_others_on_the_same_bucket(
 
 def read_at(table: Table) -> int | None:
     """Give the version that the newest commit says its rows were computed from."""
-    decision = table.handle.cache.timeline.find(table.version)
+    decision = table._handle.cache.timeline.find(table.version)
     return None if decision is None or decision.read_set is None else decision.read_set.version
 
 
@@ -181,7 +181,7 @@ def test_sessions_that_count_through_spark_lose_nothing(
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(count, [3, 3]))
     assert revisions(table) == {0: 6, 1: 6}
-    assert not table.verify(history=True).problems
+    assert not table.check.verify(history=True).problems
     assert_sound(table)
 
 
@@ -206,7 +206,7 @@ def test_an_overwrite_of_a_predicate_replaces_what_matches_and_refuses_other_row
     kept = {i: 1 for i in range(30) if i % 3 != 1 or i >= 20}
     assert revisions(table) == {**kept, **dict.fromkeys((1, 4, 7, 10), 2)}
     assert table.version > before
-    table.rollback()
+    table.maintenance.rollback()
     assert_sound(table)
 
 

@@ -356,14 +356,14 @@ def test_a_task_that_is_tried_again_leaves_its_rows_once(
 ) -> None:
     """What the attempt that failed has written is named by nobody, and condemned."""
     table = make(tmp_path / "t", keyed=keyed)
-    table.set({"write.buffer.size": "64KiB", "write.bucket.size": "16KiB"})
+    table.alter.set({"write.buffer.size": "64KiB", "write.bucket.size": "16KiB"})
     rows = frame(spark, 0, 30_000, 1, tasks=2)
     shaky = rows.mapInArrow(fails_once(str(tmp_path / "failed")), rows.schema)
     table.append(shaky)
     assert len(list(tmp_path.glob("failed-*"))) == 2
     assert table.scan().count() == 30_000
     assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == list(range(30_000))
-    report = table.verify()
+    report = table.check.verify()
     assert report.problems == ()
     assert not report.notes, report.to_dict()
 

@@ -112,8 +112,8 @@ def test_many_processes_write_and_none_loses_a_row(zookeeper: ZooKeeper, uri: st
     assert len(found) == len(set(found))
     mine = [number for number in found if number < 900]
     assert mine == [1, *(100 * n + k for n in range(1, 4) for k in range(10))]
-    table.rollback()
-    assert table.verify().problems == ()
+    table.maintenance.rollback()
+    assert table.check.verify().problems == ()
     assert ids(Table.open(uri)) == found, "a reader that declares nothing sees the same"
 
 
@@ -123,7 +123,7 @@ def test_the_contract_says_that_slots_are_lent(zookeeper: ZooKeeper, uri: str) -
     with pytest.raises(OptionError):
         Table.create(uri, "id bigint", lock=lock)
     table = Table.create(uri, "id bigint", lock=lock, storage_options=COHERENT)
-    assert table.describe()["contract"]["lock"] == f"{lock}&slots=lent"
+    assert table.inspect.describe()["contract"]["lock"] == f"{lock}&slots=lent"
     bold = {"plait.declare": "coherent atomic-create"}
     Table.open(uri, storage_options=bold).append(rows(1))
     with beside(lock) as client:
@@ -149,8 +149,8 @@ def test_a_table_is_read_while_the_service_is_away_and_written_when_it_is_back(
         own.servers[0].wait_ready()
         assert until(lambda: writes(table, 3))
         assert ids(table) == [1, 3]
-        table.rollback()
-        assert table.verify().problems == ()
+        table.maintenance.rollback()
+        assert table.check.verify().problems == ()
     assert Address.parse(lock).session_s == 2
 
 

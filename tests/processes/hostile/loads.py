@@ -32,7 +32,7 @@ def serve() -> None:
         audit.found, outcome = [], "done"
         try:
             with audit.watch():
-                Table.open(uri, allow=order["allow"]).repush(source=source)
+                Table.open(uri, allow=order["allow"]).layout.repush(source=source)
         except TableError as error:
             outcome = error.code
         except BaseException as error:  # noqa: BLE001 - what a source may not bring about

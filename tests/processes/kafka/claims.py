@@ -208,7 +208,7 @@ class Claims:
         numbers = [each.epoch for each in audit.epochs]
         assert numbers == list(range(len(numbers))), "an epoch is there twice"
         assert audit.rows == len(ids), "an epoch was applied twice"
-        assert self._table.verify().problems == ()
+        assert self._table.check.verify().problems == ()
         return {"epochs": len(numbers), "versions": self._table.version}
 
 

@@ -45,9 +45,9 @@ def judge(table: Table, topic: str, records: Records) -> dict[str, object]:
     problems = [each.message for each in audit.problems]
     assert not problems, f"stream audit: {problems[:3]}"
     assert audit.proven == len(audit.epochs), "an epoch has no digest of its rows"
-    table.rollback()
+    table.maintenance.rollback()
     for history in (False, True):
-        report = table.verify(history=history)
+        report = table.check.verify(history=history)
         assert not report.problems, f"verify: {report.problems[:3]}"
-    assert table.timeline.pending == (), "instants were left"
+    assert table.inspect.timeline().pending == (), "instants were left"
     return {"rows": len(ids), "epochs": len(audit.epochs), "version": table.version}

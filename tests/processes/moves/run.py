@@ -119,7 +119,7 @@ class Run:
         table = self.plan.open()
         noted = list(_noted(Path(self.plan.folder)))
         asked = {each["id"]: each for each in noted if "kind" in each}
-        names = {each.version: each.commit_id for each in table.history(limit=1_000_000)}
+        names = {each.version: each.commit_id for each in table.inspect.history(limit=1_000_000)}
         told = [each for each in noted if "version" in each]
         lost = [each for each in told if names.get(each["version"]) != each["id"]]
         assert not lost, f"a commit that was reported is not there: {lost[:5]}"
@@ -136,7 +136,7 @@ class Run:
                 _require_whole(state, changed, step, version)
             if version in samples:
                 _require_same(table, version, state)
-        report = table.verify()
+        report = table.check.verify()
         assert not report.problems, report.problems[:3]
         moved = sum(
             row["_change_type"] == "update_postimage" for rows in changes.values() for row in rows

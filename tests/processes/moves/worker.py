@@ -74,7 +74,7 @@ def create(plan: Plan, kind: str, policy: str, *, index: bool) -> None:
     places = pa.array([PLACES[number % len(PLACES)] for number in range(len(ids))])
     table.upsert(pa.table({"id": ids, "place": places, "by": ["first"] * len(ids)}))
     if index:
-        table.create_index()
+        table.index.create()
 
 
 def work(plan: Plan, name: str) -> None:
@@ -118,7 +118,7 @@ def _opened(plan: Plan) -> Table:
 def _do(table: Table, step: dict[str, Any]) -> int | None:
     """Carry out a step; return the version of a commit of rows."""
     if step["kind"] == "compact":
-        table.compact()
+        table.maintenance.compact()
         return None
     ids = pa.array(step["keys"], pa.int64())
     asked: dict[str, Any] = {"commit_id": step["id"], "on_conflict": "retry"}

@@ -140,7 +140,7 @@ class Run:
     def _judge(self, *, repairs: Sink | None) -> None:
         """Compare what the ledger says of each sink with what the sink holds."""
         table = Table.open(self.plan.table)
-        roll_back_failed(table.handle, reason="killed", everything=True)
+        roll_back_failed(table._handle, reason="killed", everything=True)
         said = {each.sink: each for each in status(table)}
         ours = self._values(table.scan(["id", "v"]).to_reader())
         for sink in self.plan.sinks():
@@ -187,7 +187,7 @@ class Run:
         assert found.in_step, found.to_dict()
 
     def _held(self, sink: Sink, table: Table) -> Values:
-        session = sink.open(SinkSchema.of(table.handle.cache.known().table.spec))
+        session = sink.open(SinkSchema.of(table._handle.cache.known().table.spec))
         try:
             return self._values(session.held())
         finally:

@@ -69,7 +69,7 @@ class Run:
                 process.kill()
         self._judge(said)
         table = Table.open(self.plan.uri)
-        swaps = sum(each.operation == "repush" for each in table.history(limit=1_000_000))
+        swaps = sum(each.operation == "repush" for each in table.inspect.history(limit=1_000_000))
         assert swaps, "no swap: the run showed nothing"
         return {
             "seconds": round(time.monotonic() - began),
@@ -96,7 +96,9 @@ class Run:
                 _ended(process)
             self._tell(killed, began)
             if self._open_layout() is None:
-                Table.open(self.plan.uri).clean()  # an open one keeps all since it began
+                Table.open(
+                    self.plan.uri
+                ).maintenance.clean()  # an open one keeps all since it began
                 layout, span_s = (layout + 1) % len(LAYOUTS), self.span_s
         return killed
 
@@ -107,7 +109,7 @@ class Run:
 
     def _last(self) -> dict[str, Any]:
         """End what is open, or lay it out once more, and let nobody kill it."""
-        table = Table.open(self.plan.uri).handle.cache.refresh().table
+        table = Table.open(self.plan.uri)._handle.cache.refresh().table
         there, now = self._open_layout(), table.spec.layout.buckets.count
         counts = [layout["buckets"] for layout in LAYOUTS]
         wanted = (counts.index(now) + 1) % len(counts) if there is None else counts.index(there)
@@ -115,7 +117,7 @@ class Run:
 
     def _open_layout(self) -> int | None:
         """Return how many buckets the open repush leads to."""
-        there = Table.open(self.plan.uri).handle.cache.refresh().table.repush
+        there = Table.open(self.plan.uri)._handle.cache.refresh().table.repush
         return None if there is None else there.layout.buckets.count
 
     def _start(self, role: str, number: int) -> subprocess.Popen[str]:
@@ -156,7 +158,7 @@ class Run:
             assert (batch["p"].to_numpy(zero_copy_only=False) == PLACES[keys % 3]).all()
         wrong = np.flatnonzero(found != expected)
         assert not len(wrong), f"{len(wrong)} wrong rows, of the keys {wrong[:5].tolist()}"
-        report = table.verify(data=True)
+        report = table.check.verify(data=True)
         assert not report.problems, report.problems[:3]
 
 

@@ -75,7 +75,7 @@ def write(plan: Plan, number: int) -> dict[str, object]:
     while not over.is_set():
         commits += 1
         first = draw.randrange(plan.keys)
-        most = FEW if table.handle.cache.known().table.spec.layout.table_type == COW else BATCH
+        most = FEW if table._handle.cache.known().table.spec.layout.table_type == COW else BATCH
         own = np.arange(first, min(first + draw.randint(1, most) * plan.writers, plan.keys))
         ids = own[own % plan.writers == number]
         value = plan.keys * commits + 1
@@ -102,7 +102,7 @@ def repush(plan: Plan, layout: int) -> dict[str, object]:
     sys.stdout.write("began\n")
     sys.stdout.flush()
     wanted = {**LAYOUTS[layout], "rows_per_task": plan.per_task}
-    return Table.open(plan.uri).repush(**wanted, spark=spark).to_dict()  # type: ignore[arg-type]  # of one layout
+    return Table.open(plan.uri).layout.repush(**wanted, spark=spark).to_dict()  # type: ignore[arg-type]  # of one layout
 
 
 if __name__ == "__main__":

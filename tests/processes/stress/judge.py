@@ -41,13 +41,13 @@ def services_in(history: Iterable[HistoryEntry]) -> dict[str, int]:
 
 def judge(table: Table, journals: list[Path]) -> dict[str, object]:
     """Check everything; give counts. Raise AssertionError naming what is wrong."""
-    table.rollback()
-    report = table.verify(history=True)
+    table.maintenance.rollback()
+    report = table.check.verify(history=True)
     assert report.problems == (), report.problems[:5]
-    report = table.verify()
+    report = table.check.verify()
     assert report.problems == (), report.problems[:5]
     lines = {path.stem: Journal(path).lines() for path in journals}
-    history = list(table.timeline.decided)
+    history = list(table.inspect.timeline().decided)
     landed = _landed(history)
     every = [line for each in lines.values() for line in each]
     intents = {str(line["intent"]): line for line in every if "intent" in line}
@@ -154,16 +154,16 @@ def copies_can_be_restored(uri: str, folder: Path) -> int:
     """Restore a copy to versions that are readable, and undo it; give how many there were."""
     shutil.copytree(uri, folder / "copy")
     table = Table.open(str(folder / "copy"))
-    readable = range(int(str(table.describe()["horizon"])), table.version)
+    readable = range(int(str(table.inspect.describe()["horizon"])), table.version)
     targets = sorted({*readable[:: max(1, len(readable) // RESTORED)]})
     for version in targets:
         newest, then = _rows(table), _rows(table, version)
-        table.restore(version=version)
+        table.versions.restore(version=version)
         assert _rows(table) == then, f"restored to {version}"
-        table.restore(version=table.version - 1)
+        table.versions.restore(version=table.version - 1)
         assert _rows(table) == newest, f"the restore to {version} undone"
-    assert table.verify().problems == ()
-    assert table.verify(history=True).problems == ()
+    assert table.check.verify().problems == ()
+    assert table.check.verify(history=True).problems == ()
     return len(targets)
 
 
@@ -173,7 +173,7 @@ def _rows(table: Table, version: int | None = None) -> list[tuple[object, ...]]:
 
 
 def _reaches(table: Table, version: int, groups: list[str]) -> None:
-    decision = table.handle.cache.timeline.find(version)
+    decision = table._handle.cache.timeline.find(version)
     assert isinstance(decision, Decision)
     numbers = {f"data/{number}" for _, number in touched_buckets(decision.changes)}
     assert numbers & set(groups), f"version {version} wrote {numbers}, not {groups}"

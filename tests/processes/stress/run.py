@@ -146,7 +146,7 @@ class Stress:
             return True
         options = self.options or None
         table = Table.open(self.uri, storage_options=options, allow=self.allow)
-        seen = services_in(table.history())
+        seen = services_in(table.inspect.history())
         return all(seen[name] for name in self.awaits)
 
     def _landed(self) -> int:

@@ -106,12 +106,12 @@ def serve(job: Job) -> None:
     chance = random.Random(job.seed)
     table = _opened(job)
     services: dict[Callable[[], object], int] = {
-        lambda: table.compact(full=True): 14,
-        table.compact: 6,
-        table.clean: 4,
-        table.optimize: 2,
-        table.cluster: 4,
-        table.archive: 4,
+        lambda: table.maintenance.compact(full=True): 14,
+        table.maintenance.compact: 6,
+        table.maintenance.clean: 4,
+        table.maintenance.optimize: 2,
+        table.maintenance.cluster: 4,
+        table.maintenance.archive: 4,
         lambda: _move_savepoint(table, chance): 1,
     }
     while True:
@@ -122,10 +122,10 @@ def serve(job: Job) -> None:
 def _move_savepoint(table: Table, chance: random.Random) -> None:
     """Keep another version under one of few names."""
     name = f"kept-{chance.randrange(SAVEPOINTS)}"
-    if any(each.name == name for each in table.savepoints):
-        table.drop_savepoint(name)
+    if any(each.name == name for each in table.versions.savepoints):
+        table.versions.drop_savepoint(name)
     oldest = table.version - chance.randrange(10)
-    table.savepoint(name, version=max(0, oldest))
+    table.versions.savepoint(name, version=max(0, oldest))
 
 
 def _resumed(journal: Journal, done: list[dict[str, object]]) -> tuple[int, str | None]:
@@ -221,8 +221,8 @@ def _incremented(counter: pa.Table) -> pa.Table:
 def _upkeep(table: Table, chance: random.Random) -> None:
     try:
         if chance.random() < 0.5:
-            table.rollback()
+            table.maintenance.rollback()
         else:
-            table.clean()
+            table.maintenance.clean()
     except TableError:
         return  # another one does it

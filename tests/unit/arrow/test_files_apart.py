@@ -51,7 +51,7 @@ def test_rows_are_found_in_the_files_that_may_have_them_and_no_other_is_opened(
     kind, make = KINDS[name]
     uri = filled(kind, make, "mor")
     table, store = open_wrapped(uri, CountingStore)
-    table.handle.cache.refresh()
+    table._handle.cache.refresh()
     store.reset()
     keys = pa.array([make(21), make(22)], kind)
     changed = pa.table([keys, [1, 1]], names=["k", "v"])

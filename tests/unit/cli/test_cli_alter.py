@@ -71,6 +71,6 @@ def test_a_column_is_generated_from_the_start_or_later_and_shown(tablectl, tmp_p
     assert "day(at)" in tablectl("schema", place).out
     assert all(each in tablectl("describe", place).out for each in ("generated.odd", "n % 2 = 1"))
     assert tablectl("alter", place, "ALTER COLUMN odd DROP EXPRESSION").code == 0
-    assert Table.open(place).describe()["partition_by"] == ["day(at)"]
+    assert Table.open(place).inspect.describe()["partition_by"] == ["day(at)"]
     wrong = tablectl("create", f"{place}-2", "--schema", columns, "--generated", "day=n")
     assert (wrong.code not in (0, 1), (tmp_path / "generated-2").exists()) == (True, False)

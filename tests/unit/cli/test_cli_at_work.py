@@ -21,7 +21,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def uri_of(table: Table) -> str:
-    return str(table.describe()["uri"])
+    return str(table.inspect.describe()["uri"])
 
 
 def age(table: Table, folder: str, seconds: float) -> None:
@@ -37,7 +37,7 @@ def listed(tablectl, command: str, table: Table) -> list[dict[str, object]]:
 
 
 def test_a_table_that_nobody_uses_lists_nobody(tablectl, table):
-    assert table.writers() == table.readers() == ()
+    assert table.inspect.writers() == table.inspect.readers() == ()
     assert listed(tablectl, "writers", table) == listed(tablectl, "readers", table) == []
 
 
@@ -48,7 +48,7 @@ def test_writers_are_listed_until_they_end(tablectl, table):
         assert [entry["instant"] for entry in found] == oldest_first
         assert {(entry["pid"], entry["alive"]) for entry in found} == {(os.getpid(), True)}
         assert re.search(r"upsert .* alive", tablectl("writers", uri_of(table)).out, re.MULTILINE)
-    assert table.writers() == ()
+    assert table.inspect.writers() == ()
 
 
 def test_readers_are_listed_with_the_version_that_they_keep(tablectl, table):
@@ -59,14 +59,14 @@ def test_readers_are_listed_with_the_version_that_they_keep(tablectl, table):
     assert [entry["version"] for entry in found] == sorted([old.version, new.version])
     assert {(entry["pid"], entry["alive"]) for entry in found} == {(os.getpid(), True)}
     del old, new
-    assert table.readers() == ()
+    assert table.inspect.readers() == ()
 
 
 def test_a_reader_that_was_silent_for_too_long_is_dead(tablectl, table):
     """INV-06: a clean respects it no more, and says the same."""
     scan = table.scan()
     age(table, paths.LEASES, 3_600)
-    (entry,) = table.readers()
+    (entry,) = table.inspect.readers()
     assert not entry.alive
     assert entry.silent_ms is not None
     assert entry.silent_ms >= 3_500_000
@@ -78,5 +78,5 @@ def test_a_pin_that_cannot_be_read_keeps_every_version_of_somebody_unknown(table
     """INV-06."""
     store = open_store(uri_of(table))
     store.put(f"{paths.LEASES}/{7:020d}-{'a' * 16}", b"rubbish")
-    (entry,) = table.readers()
+    (entry,) = table.inspect.readers()
     assert (entry.version, entry.host, entry.pid, entry.alive) == (0, "", 0, True)

@@ -197,7 +197,7 @@ def test_timeline_text_has_a_line_a_version(tablectl, table):
 
 def test_timeline_lays_out_a_table_at_version_0(tmp_path):
     table = Table.create(str(tmp_path / "t"), SCHEMA)
-    [span] = lay_out(table.timeline)
+    [span] = lay_out(table.inspect.timeline())
     assert (span.version, span.overlapped, span.redone, span.note) == (0, (), 0, "")
 
 
@@ -229,7 +229,7 @@ def test_rollback_of_the_failed_ends_the_dead_and_spares_the_living(tablectl, ta
     dead, alive = _leave_pending(table), _leave_pending(table, nonce="a" * 16, age_s=0)
     ran = tablectl("rollback", table, "--failed", "--yes", "--json")
     assert ran.data["ended"] == [{"instant": dead, "outcome": "rolled_back", "files_deleted": 0}]
-    view = Table.open(table).timeline
+    view = Table.open(table).inspect.timeline()
     assert [str(entry.instant) for entry in view.pending] == [alive]
     assert [str(each) for each in view.decided[-1].ended] == [dead]
     again = tablectl("rollback", table, "--failed", "--yes", "--json")
@@ -260,7 +260,7 @@ def test_rollback_of_a_living_instant_says_so_in_its_plan(tablectl, table):
 
 
 def test_rollback_of_what_is_committed_is_refused(tablectl, table):
-    committed = str(Table.open(table).history()[0].instant)
+    committed = str(Table.open(table).inspect.history()[0].instant)
     ran = tablectl("rollback", table, committed, "--yes")
     assert ran.code == 9
     assert "error[illegal_transition]" in ran.err

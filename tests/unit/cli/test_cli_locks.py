@@ -24,7 +24,7 @@ def test_locks_tells_who_holds_it_since_when(tablectl, tmp_path, lock):
     data = json.loads(tablectl("locks", uri, "--json").out)["data"]
     provider = lock.split(":", maxsplit=1)[0]
     assert data == {"lock": lock, "provider": provider, "slots": "store", "holder": None}
-    with table.handle.lock.acquire(wait_s=1, owner="the ingest") as held:
+    with table._handle.lock.acquire(wait_s=1, owner="the ingest") as held:
         data = json.loads(tablectl("locks", uri, "--json").out)["data"]
         shown = tablectl("locks", uri)
     assert list(data["holder"]) == ["owner", "since", "token", "lost"]
@@ -44,7 +44,7 @@ def test_locks_tells_that_a_lease_seems_lost(tablectl, tmp_path):
     place = tmp_path / "t" / lease.PATH
     written = place.stat().st_mtime - 60  # a fast machine asks in the millisecond of the write
     os.utime(place, (written, written))
-    state = Table.open(uri).locks()
+    state = Table.open(uri).inspect.locks()
     assert state.holder is not None
     assert (state.holder.owner, state.holder.token) == ("a ghost", 7)
     ran = tablectl("locks", uri)
@@ -61,4 +61,4 @@ def test_a_service_that_is_away_ends_in_5_and_says_what_to_do(tablectl, tmp_path
     assert ran.err.startswith("error[lock_unavailable]: ")
     assert "127.0.0.1:9" in ran.err
     with pytest.raises(LockUnavailableError):
-        Table.open(uri, allow="zookeeper://127.0.0.1:9/*").locks()
+        Table.open(uri, allow="zookeeper://127.0.0.1:9/*").inspect.locks()

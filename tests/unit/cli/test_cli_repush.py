@@ -18,7 +18,7 @@ from tests.unit.cli.conftest import rows
 @pytest.fixture(name="opened")
 def opened_fixture(table):
     """A table with an open repush of which nothing is copied yet."""
-    begin(Table.open(table).handle, RepushRequest(buckets=5, properties={"clean.grace": 3600}))
+    begin(Table.open(table)._handle, RepushRequest(buckets=5, properties={"clean.grace": 3600}))
     return table
 
 
@@ -40,7 +40,7 @@ def test_repush_changes_what_is_named_and_nothing_else(tablectl, table):
     assert ran.data["report"]["version"] == held.version
     assert ran.data["report"]["rows_loaded"] == 4
     assert set(ran.data["report"]["seconds"]) == {"load", "follow", "swap", "delete"}
-    described = held.describe()
+    described = held.inspect.describe()
     assert (described["partition_by"], described["table_type"]) == ([], "mor")
     assert described["properties"]["clean.grace"] == "2h"
     assert (described["bucket_spec"]["count"], described["ordering"]) == (1, "x")
@@ -73,10 +73,10 @@ def test_describe_shows_the_task_at_which_a_repush_was_killed(tablectl, table):
                 raise KeyboardInterrupt
 
     Table.open(table).upsert(rows(7, day="b"))
-    handle = Table.open(table).handle
+    handle = Table.open(table)._handle
     killed = Table(replace(handle, ports=replace(handle.ports, observer=Killed())))
     with pytest.raises(KeyboardInterrupt):
-        killed.repush(partition_by=(), buckets=4, rows_per_task=1)
+        killed.layout.repush(partition_by=(), buckets=4, rows_per_task=1)
     assert tablectl("describe", table, "--json").data["repush"]["position"] == "load 1"
     done = tablectl("repush", table, "--json").data["report"]
     assert (done["rows_loaded"], done["base"]) == (4, 3)
@@ -87,7 +87,7 @@ def test_repush_without_options_goes_on_with_the_open_one(tablectl, opened):
     done = tablectl("repush", opened, "--json").data
     assert done["plan"]["open"]
     held = Table.open(opened)
-    assert held.describe()["bucket_spec"]["count"] == 5
+    assert held.inspect.describe()["bucket_spec"]["count"] == 5
     assert held.properties["clean.grace"] == "3600"
     assert held.scan().count() == 5
     assert tablectl("repush", opened).code == 2
@@ -102,7 +102,7 @@ def test_repush_refuses_another_layout_while_one_is_open(tablectl, opened):
 
 def test_repush_cancel_ends_the_open_one_and_may_be_repeated(tablectl, opened):
     assert tablectl("repush", opened, "--cancel", "--json").data["cancelled"]
-    assert "repush" not in Table.open(opened).describe()
+    assert "repush" not in Table.open(opened).inspect.describe()
     again = tablectl("repush", opened, "--cancel")
     assert (again.code, "no repush is open" in again.err) == (0, True)
 
@@ -110,7 +110,7 @@ def test_repush_cancel_ends_the_open_one_and_may_be_repeated(tablectl, opened):
 def test_repush_undo_gives_the_layout_back(tablectl, table):
     assert tablectl("repush", table, "--no-ordering", "--buckets", "3").code == 0
     assert tablectl("repush", table, "--undo").code == 0
-    described = Table.open(table).describe()
+    described = Table.open(table).inspect.describe()
     assert (described["ordering"], described["bucket_spec"]["count"]) == ("x", 1)
 
 
@@ -121,7 +121,7 @@ def test_an_undo_that_names_its_repush_does_nothing_the_second_time(tablectl, ta
     ran = tablectl(*undo, "--json")
     assert (ran.code, ran.error["error"]) == (3, "instant_not_found")
     assert "nothing is left to do" in ran.error["hint"]
-    assert Table.open(table).describe()["bucket_spec"]["count"] == 1
+    assert Table.open(table).inspect.describe()["bucket_spec"]["count"] == 1
 
 
 def test_repush_refuses_a_layout_under_which_keys_come_twice(tablectl, table):
@@ -178,7 +178,7 @@ def test_a_source_is_shown_before_and_loaded_after(tablectl, table):
     assert "version:2 (version 2)" in text
     assert Table.open(table).version == before
     begin(
-        Table.open(table).handle,
+        Table.open(table)._handle,
         RepushRequest(source=WantedSource(SourceAddress.of(2), given=True)),
     )
     assert tablectl("describe", table, "--json").data["repush"]["source"]["rows"] == 4

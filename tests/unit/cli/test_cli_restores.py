@@ -20,7 +20,7 @@ def test_savepoint_sets_lists_and_drops(tablectl, table):
     ran = tablectl("savepoint", table, "early", "--version", "2", "--json")
     assert (ran.code, ran.error["error"]) == (2, "option")
     assert tablectl("savepoint", table, "early", "--drop", "--dry-run").code == 0
-    assert len(Table.open(table).savepoints) == 2
+    assert len(Table.open(table).versions.savepoints) == 2
     assert tablectl("savepoint", table, "early", "--drop", "--jsonl").out == (
         '{"name": "late", "version": 3}\n'
     )
@@ -43,7 +43,7 @@ def test_restore_dry_run_shows_what_the_restore_then_undoes(tablectl, table):
 
 def test_restore_takes_a_savepoint_or_a_time(tablectl, table):
     tablectl("savepoint", table, "early", "--version", "1")
-    times = [entry.completed_ms for entry in Table.open(table).history()]
+    times = [entry.completed_ms for entry in Table.open(table).inspect.history()]
     assert tablectl("restore", table, "--savepoint", "early", "--yes").code == 0
     assert len(shown(table)) == 3
     assert tablectl("restore", table, "--as-of", str(times[0]), "--dry-run").code in (0, 2)

@@ -45,7 +45,7 @@ def test_clean_with_nothing_to_do_needs_no_yes(tablectl, tmp_path):
 
 
 def test_a_clean_can_be_undone_until_its_grace_is_over(tablectl, table):
-    Table.open(table).set({"clean.grace": "1h"})
+    Table.open(table).alter.set({"clean.grace": "1h"})
     before = _data_files(table)
     done = tablectl("clean", table, "--json").data
     assert (done["report"]["deleted"], done["plan"]["condemn"]) == ([], [])

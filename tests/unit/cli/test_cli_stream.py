@@ -75,7 +75,7 @@ def test_an_unknown_stream_is_told_with_those_that_are_known(tablectl, table):
 
 def test_a_gap_ends_in_its_own_exit_code(tablectl, table):
     """Forged: the table itself takes no such token."""
-    handle = Table.open(table).handle
+    handle = Table.open(table)._handle
     last = handle.cache.timeline.find(5)
     forged = replace(last, tokens=(replace(last.tokens[0], start="4"),))
     store = open_store(handle.store.address)
@@ -87,5 +87,5 @@ def test_a_gap_ends_in_its_own_exit_code(tablectl, table):
     assert ran.code == 8
     assert [p["kind"] for p in ran.data["problems"]] == ["gap"]
     assert ran.data["problems"][0]["version"] == 5
-    found = {problem.invariant for problem in Table.open(table).verify().problems}
+    found = {problem.invariant for problem in Table.open(table).check.verify().problems}
     assert found == {"INV-09"}

@@ -27,7 +27,7 @@ def test_a_downgrade_and_an_upgrade_are_one_commit_each(tablectl, table):
 
 
 def test_a_dry_run_tells_what_uses_a_feature_and_changes_nothing(tablectl, table):
-    Table.open(table).savepoint("here")
+    Table.open(table).versions.savepoint("here")
     ran = tablectl("downgrade", table, "--to", "slots-1", "--dry-run")
     assert ran.code == 0
     assert "here" in ran.out
@@ -37,7 +37,7 @@ def test_a_dry_run_tells_what_uses_a_feature_and_changes_nothing(tablectl, table
 
 
 def test_what_is_in_use_is_refused_as_a_safety_rule(tablectl, table):
-    Table.open(table).savepoint("here")
+    Table.open(table).versions.savepoint("here")
     ran = tablectl("downgrade", table, "--to", "slots-1")
     assert ran.code == 9
     assert "restores-1" in ran.err

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from plait import OptionError, Table
+from plait import Layout, OptionError, Table
 from plait.cli.main import ROOT
 from plait.definition.changeable import CHANGES, NEVER, QUIET
 from plait.model.contract import PARTS
@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[3] / "docs/how-to/repush.md"
 PLACE = {"allow", "if_not_exists", "storage_options", "uri"}
 """Arguments of ``Table.create`` that do not define the table."""
 WORK = {"commit_id", "expire", "rows_per_task", "source", "source_options", "spark"}
-"""Arguments of ``Table.repush`` that say how it works, and not where it leads."""
+"""Arguments of ``Layout.repush`` that say how it works, and not where it leads."""
 
 
 def arguments(call: object) -> set[str]:
@@ -26,14 +26,14 @@ def arguments(call: object) -> set[str]:
 
 def test_everything_that_defines_a_table_is_in_the_table_of_changes() -> None:
     assert arguments(Table.create) - PLACE <= set(CHANGES)
-    assert arguments(Table.repush) - WORK <= set(CHANGES)
+    assert arguments(Layout.repush) - WORK <= set(CHANGES)
 
 
 def test_what_a_repush_takes_may_be_changed_while_others_write() -> None:
-    for name in arguments(Table.repush) - WORK:
+    for name in arguments(Layout.repush) - WORK:
         assert CHANGES[name].live not in (QUIET, NEVER), name
     never = {name for name, change in CHANGES.items() if change.live == NEVER}
-    assert not never & arguments(Table.repush)
+    assert not never & arguments(Layout.repush)
     assert {name for name, change in CHANGES.items() if change.live == QUIET} == set(PARTS)
 
 
@@ -46,7 +46,7 @@ def test_the_options_that_the_table_names_are_those_of_the_command() -> None:
     command = ROOT.get_command(click.Context(ROOT), "repush")
     assert command is not None
     options = {text for each in command.params for text in each.opts}
-    for name in arguments(Table.repush) - WORK - {"properties"}:
+    for name in arguments(Layout.repush) - WORK - {"properties"}:
         words = CHANGES[name].how.replace("`", " ").split()
         named = {word for word in words if word.startswith("--")}
         assert named
@@ -57,7 +57,7 @@ def test_the_options_that_the_table_names_are_those_of_the_command() -> None:
 def test_set_says_how_to_change_what_is_no_option_and_writes_nothing(name: str) -> None:
     table = Table.create(f"memory://changing-{name}", "id bigint", record_key="id")
     with pytest.raises(OptionError) as caught:
-        table.set({name: "x"})
+        table.alter.set({name: "x"})
     assert caught.value.facts["key"] == name
     hint = caught.value.hint
     change = CHANGES[name]

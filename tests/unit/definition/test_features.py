@@ -40,7 +40,7 @@ def t() -> Iterator[Table]:
 
 def newer_writes(t: Table, **keys: object) -> Store:
     """Let the newest decision be one of a newer Plait."""
-    store = t.handle.store
+    store = t._handle.store
 
     def edit(document: dict[str, object]) -> None:
         named = [*document["features"], *NEW]  # type: ignore[misc]  # a list
@@ -63,14 +63,14 @@ WRITES: dict[str, Callable[[Table], object]] = {
     "merge of rows": lambda t: t.upsert(rows(1), on_conflict="retry"),
     "transaction": lambda t: t.transaction().__enter__().append(rows(9)),
     "stream": lambda t: t.stream("app").writer("insert", after=None, end="1").__enter__(),
-    "options": lambda t: t.set({"clean.grace": "1h"}),
-    "columns": lambda t: t.alter().add("n", "int").commit(),
-    "compaction": lambda t: t.compact(full=True),
-    "savepoint": lambda t: t.savepoint("here"),
-    "restore": lambda t: t.restore(version=1),
-    "repush": lambda t: t.repush(buckets=4),
-    "contract": lambda t: t.change_contract(failed_writes="lazy"),
-    "sink": lambda t: t.add_replica("eu=memory://features-eu"),
+    "options": lambda t: t.alter.set({"clean.grace": "1h"}),
+    "columns": lambda t: t.alter.columns().add("n", "int").commit(),
+    "compaction": lambda t: t.maintenance.compact(full=True),
+    "savepoint": lambda t: t.versions.savepoint("here"),
+    "restore": lambda t: t.versions.restore(version=1),
+    "repush": lambda t: t.layout.repush(buckets=4),
+    "contract": lambda t: t.alter.contract(failed_writes="lazy"),
+    "sink": lambda t: t.replicas.add("eu=memory://features-eu"),
 }
 
 
@@ -95,8 +95,8 @@ def test_a_table_with_an_unknown_feature_of_writers_is_read_as_every_other(t: Ta
     assert older.scan().to_arrow().num_rows == 4
     assert older.scan(version=2).to_arrow().num_rows == 2
     assert older.changes(since=2).to_arrow().num_rows == 2
-    assert older.verify().clean
-    assert older.history()[0].version == 4
+    assert older.check.verify().clean
+    assert older.inspect.history()[0].version == 4
 
 
 def test_an_unknown_feature_of_readers_refuses_reads_and_writes(t: Table) -> None:
@@ -122,12 +122,12 @@ def test_a_writer_at_work_is_refused_when_a_newer_one_turns_a_feature_on(t: Tabl
 
 
 def test_an_unknown_property_is_read_over_and_refuses_writes(t: Table) -> None:
-    t.set({"clean.grace": "1h"})
+    t.alter.set({"clean.grace": "1h"})
 
     def edit(document: dict[str, object]) -> None:
         document["table"]["properties"]["encoding.newer"] = "on"  # type: ignore[index]  # a dict
 
-    rewrite(t.handle.store, t.version, edit)
+    rewrite(t._handle.store, t.version, edit)
     older = Table.open(URI)
     assert older.scan().to_arrow().num_rows == 4
     with pytest.raises(UnsupportedFeatureError) as refused:
@@ -137,7 +137,7 @@ def test_an_unknown_property_is_read_over_and_refuses_writes(t: Table) -> None:
 
 def test_a_checkpoint_tells_what_writers_must_know(t: Table) -> None:
     """INV-11: whoever opens by a checkpoint sees no decision that says so."""
-    store = t.handle.store
+    store = t._handle.store
     at = max(v for v in range(t.version + 1) if store.find(paths.checkpoint(v)))
     reseal_checkpoint(store, at, writer_features=["checks-9"])
     state = load_checkpoint(store, at)
@@ -149,11 +149,11 @@ def test_a_checkpoint_tells_what_writers_must_know(t: Table) -> None:
 def test_a_client_that_may_not_write_writes_no_checkpoint(t: Table) -> None:
     """It would leave out what it does not know."""
     store = newer_writes(t, writer_features=["checks-9"])
-    state = Table.open(URI).handle.cache.known()
+    state = Table.open(URI)._handle.cache.known()
     assert state.tail
     before = files(store)
     with pytest.raises(UnsupportedFeatureError):
-        write_checkpoint(store, state, t.handle.ports)
+        write_checkpoint(store, state, t._handle.ports)
     assert files(store) == before
 
 
@@ -161,9 +161,9 @@ def test_features_of_writers_are_told_apart_and_marked(t: Table) -> None:
     assert set(WRITERS_ONLY) <= set(KNOWN)
     assert divided(frozenset()).writers == ()
     assert "writer-features-1" not in divided(frozenset({"ttl-1"})).readers
-    t.set({"rows.written": "on"})
+    t.alter.set({"rows.written": "on"})
     t.upsert(rows(9))
-    decision = t.handle.cache.timeline.find(t.version)
+    decision = t._handle.cache.timeline.find(t.version)
     assert decision is not None
     assert decision.writer_features == ("rows-written-1",)
     assert decision.features[-1] == "writer-features-1"
@@ -194,8 +194,8 @@ DEFINED: dict[str, Callable[[], Table]] = {
         URI, DDL, record_key="id", partition_by="place", unique="table"
     ),
     "generated-columns-1": lambda: Table.create(URI, DDL, generated={"v": "length(place)"}),
-    "defaults-1": lambda: plain(lambda table: table.alter().default("v", 1).commit()),
-    "repush-1": lambda: plain(lambda table: table.repush(buckets=2)),
+    "defaults-1": lambda: plain(lambda table: table.alter.columns().default("v", 1).commit()),
+    "repush-1": lambda: plain(lambda table: table.layout.repush(buckets=2)),
 }
 
 
@@ -204,7 +204,7 @@ def test_a_definition_needs_what_its_bytes_need(feature: str) -> None:
     """What a writer asks before it decides, and what the decision then says, are the same."""
     forget(URI)
     table = DEFINED[feature]()
-    defined = table.handle.cache.known().table
+    defined = table._handle.cache.known().table
     needed = set(definition_features(defined.to_dict()))
     assert needed == set(defined.features) == {feature}
     forget(URI)

@@ -101,7 +101,7 @@ def test_it_may_let_the_last_one_win(tmp_path: Path) -> None:
     table = make(tmp_path, "by_hour")
     race(table, rows(1, 1, 2), rows(2, 2, 3))
     assert content(table) == {1: 1, 2: 2, 3: 2}
-    assert not table.verify(history=True).problems
+    assert not table.check.verify(history=True).problems
 
 
 @pytest.mark.usefixtures("installed")
@@ -169,7 +169,7 @@ def test_an_answer_that_it_may_not_give_ends_the_commit(tmp_path: Path, policy: 
     with pytest.raises(PolicyError, match=policy):
         race(table, rows(1, 1), rows(2, 2))
     assert content(table) == {1: 1}
-    assert not table.timeline.pending
+    assert not table.inspect.timeline().pending
 
 
 def test_who_does_not_have_it_may_read_and_not_write(tmp_path: Path, installed: Path) -> None:
@@ -189,9 +189,9 @@ def test_who_does_not_have_it_may_read_and_not_write(tmp_path: Path, installed: 
         with pytest.raises(UnsupportedFeatureError, match=r"'by_hour'.*plait\.policies"):
             write()
     assert other.version == 1
-    assert not other.timeline.pending
-    assert not other.verify(history=True).problems
-    other.clean()  # a service has no rows to bring into anybody's way
+    assert not other.inspect.timeline().pending
+    assert not other.check.verify(history=True).problems
+    other.maintenance.clean()  # a service has no rows to bring into anybody's way
 
 
 @pytest.mark.usefixtures("installed")

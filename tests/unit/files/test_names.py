@@ -75,7 +75,7 @@ def test_files_with_rows_alike_have_other_footers(uri: str) -> None:
     table = Table.create(uri, "v double")
     for value in (1.0, 2.0):
         table.append(pa.table({"v": [value]}))
-    files = table.files()
+    files = table.inspect.files()
     assert len(set(files["bytes"].to_pylist())) == 1
     assert len(set(files["footer"].to_pylist())) == 2
 
@@ -84,7 +84,7 @@ def test_files_with_rows_alike_have_other_footers(uri: str) -> None:
 def test_staged_rows_of_another_file_are_refused(uri: str, kind: str) -> None:
     """No decision names it, so nobody has a hash of its footer."""
     table = Table.create(uri, "v double")
-    store, spec = table.handle.store, table.handle.cache.known().table.spec
+    store, spec = table._handle.store, table._handle.cache.known().table.spec
     paths = [data_path((), UNKEYED, Instant.at(0, digit * 16), "0-0", kind) for digit in "ab"]
     for number, path in enumerate(paths):
         with DataFileWriter(store, Place(path, (), UNKEYED, kind), spec) as writer:

@@ -26,7 +26,7 @@ class Record:
 def test_a_record_with_neither_value_nor_key_removes_no_row() -> None:
     """An empty key is a key; none is not."""
     schema = "id string, note string"
-    spec = Table.create("memory://neither", schema, record_key=["id"]).handle.cache.known()
+    spec = Table.create("memory://neither", schema, record_key=["id"])._handle.cache.known()
     settings = SinkSettings("b:1", ("t",), key_format="text")
     reader = ChangeReader(spec.table.spec, settings)
     found = reader.read([Record(None, None), Record(None, b""), Record(None, b"a")])
@@ -45,7 +45,7 @@ def test_a_key_alone_removes_a_row_where_keys_are_unique_in_the_table() -> None:
             f"memory://unique-{unique}", schema,
             record_key=["id"], partition_by=["place"], unique=unique,
         )  # fmt: skip
-        found = ChangeReader(table.handle.cache.known().table.spec, settings).read(records)
+        found = ChangeReader(table._handle.cache.known().table.spec, settings).read(records)
         if removed is None:
             assert [each.at for each in found.bad] == [1, 2]
         else:

@@ -166,6 +166,6 @@ def test_a_sink_writes_nothing_where_its_table_was_deleted(tmp_path: Path, *, ag
         participant.close()
     if again:
         made = Table.open(str(uri))
-        assert (made.version, made.verify().problems) == (0, ())
+        assert (made.version, made.check.verify().problems) == (0, ())
     else:
         assert not list(uri.glob(".meta/timeline/*/*"))

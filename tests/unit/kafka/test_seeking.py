@@ -66,8 +66,8 @@ def test_an_offset_is_meant_for_one_partition(table: Table) -> None:
 def test_a_sink_whose_position_a_restore_undid_cannot_go_on(table: Table) -> None:
     position = table.stream("e").position
     table.stream("e").seek({"e/0": "9@old"}, after=position)
-    table.restore(version=1)
+    table.versions.restore(version=1)
     found = status_of(table, "e")
     assert {each.problem for each in found.partitions} == {"a restore undid its newest commit"}
-    table.replay(applications=["e"])
+    table.versions.replay(applications=["e"])
     assert {each.problem for each in status_of(table, "e").partitions} == {""}

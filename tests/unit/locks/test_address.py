@@ -103,7 +103,7 @@ def test_a_commit_goes_on_without_a_lock_that_cannot_be_had(
     table = Table.create("memory://unlocked", "id bigint", lock=lock)
     if missing:
         monkeypatch.setitem(sys.modules, "kazoo", None)
-    with CommitQueue(table.handle, 5, "me"):
+    with CommitQueue(table._handle, 5, "me"):
         assert "committing without the lock" in caplog.text
     forget("memory://unlocked")
 

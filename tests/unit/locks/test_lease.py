@@ -387,6 +387,6 @@ def test_a_store_without_a_swap_is_refused_before_anything_is_written(tmp_path) 
 
 def test_a_table_commits_under_a_lease(store: Store) -> None:
     table = Table.create(f"{URI}/table", "id bigint", lock="lease:5s")
-    assert table.describe()["contract"]["lock"] == "lease:5s"
-    assert lease.PATH not in [info.path for info in table.handle.store.list(".meta/locks")]
+    assert table.inspect.describe()["contract"]["lock"] == "lease:5s"
+    assert lease.PATH not in [info.path for info in table._handle.store.list(".meta/locks")]
     forget(f"{URI}/table")

@@ -30,15 +30,15 @@ def test_a_column_with_a_dot_is_not_taken_for_a_part_of_another() -> None:
     """INV-04: what is brought or changed is the column that was meant."""
     forget(URI)
     table = Table.create(URI, SCHEMA, record_key="id")
-    table.alter().widen("`a.b`", "bigint").commit()
+    table.alter.columns().widen("`a.b`", "bigint").commit()
     wider = table.schema
     assert (wider.field("a.b").type, wider.field("a").type) == (pa.int64(), SCHEMA.field("a").type)
     row = {"id": 1, "a.b": 2**40, "a": {"b": 3, "c.d": "n"}, "a.c": "k"}
     table.upsert(pa.Table.from_pylist([row]), evolve="add")
     assert table.scan().to_arrow().to_pylist() == [row]
-    table.alter().sql("RENAME COLUMN `a.c` TO z").rename("a.`c.d`", "e").commit()
+    table.alter.columns().sql("RENAME COLUMN `a.c` TO z").rename("a.`c.d`", "e").commit()
     assert table.scan().to_arrow().to_pylist() == [
         {"id": 1, "a.b": 2**40, "a": {"b": 3, "e": "n"}, "z": "k"}
     ]
-    table.alter().drop("`a.b`").commit()
+    table.alter.columns().drop("`a.b`").commit()
     assert table.schema.names == ["id", "a", "z"]

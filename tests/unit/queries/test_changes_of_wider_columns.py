@@ -37,9 +37,9 @@ def back_and_forth(name: str, **options: Any) -> Table:
     narrow, wide, value, kind = WIDENED[name]
     table = make(narrow, **options)
     table.upsert(pa.table({"id": [0], "a": pa.array([None], kind)}))
-    table.alter().widen("a", wide).commit()
+    table.alter.columns().widen("a", wide).commit()
     table.upsert(pa.table({"id": [1], "a": pa.array([value], kind)}))
-    table.restore(version=1)
+    table.versions.restore(version=1)
     return table
 
 
@@ -73,12 +73,12 @@ def test_bounds_and_predicates_are_those_of_the_wider_type(name: str) -> None:
 def test_members_and_elements_are_as_wide_too() -> None:
     """INV-04."""
     table = make("struct<n:int,l:array<int>,m:map<string,int>>")
-    table.alter().widen("a.n", "bigint").commit()
-    table.alter().widen("a.l.element", "bigint").widen("a.m.value", "bigint").commit()
+    table.alter.columns().widen("a.n", "bigint").commit()
+    table.alter.columns().widen("a.l.element", "bigint").widen("a.m.value", "bigint").commit()
     kind = table.schema.field("a").type
     row = {"n": 2**40, "l": [2**41], "m": [("x", 2**42)]}
     table.upsert(pa.table({"id": [1], "a": pa.array([row], kind)}))
-    table.restore(version=0)
+    table.versions.restore(version=0)
     rows = table.changes(since=0).to_arrow()
     assert rows["a"].to_pylist() == [row, row]
 
@@ -87,12 +87,12 @@ def test_a_column_keeps_its_name_of_the_last_version_and_gets_the_initial_value(
     """INV-04: only its type is that of a version before."""
     table = make("int")
     table.upsert(pa.table({"id": [0], "a": pa.array([0], pa.int32())}))
-    table.alter().add("b", "date", default=dt.date(2020, 1, 2)).commit()
+    table.alter.columns().add("b", "date", default=dt.date(2020, 1, 2)).commit()
     version = table.version
     assert version is not None
-    table.alter().widen("b", "timestamp_ntz").rename("b", "c").drop("a").commit()
+    table.alter.columns().widen("b", "timestamp_ntz").rename("b", "c").drop("a").commit()
     table.upsert(pa.table({"id": [1], "c": pa.array([NIGHT])}))
-    table.restore(version=version)
+    table.versions.restore(version=version)
     table.delete(where="id = 0")
     rows = table.changes(since=version).to_arrow().to_pylist()
     assert [(each["id"], each["a"], each["b"]) for each in rows] == [
@@ -105,10 +105,10 @@ def test_a_column_keeps_its_name_of_the_last_version_and_gets_the_initial_value(
 def test_what_was_widened_in_two_ways_is_shown_with_a_type_for_both() -> None:
     """INV-04: decimals of more digits before and after the point."""
     table = make("decimal(4,2)")
-    table.alter().widen("a", "decimal(6,4)").commit()
+    table.alter.columns().widen("a", "decimal(6,4)").commit()
     table.upsert(pa.table({"id": [1], "a": [decimal.Decimal("12.3456")]}))
-    table.restore(version=0)
-    table.alter().widen("a", "decimal(6,2)").commit()
+    table.versions.restore(version=0)
+    table.alter.columns().widen("a", "decimal(6,2)").commit()
     table.upsert(pa.table({"id": [2], "a": [decimal.Decimal("1234.56")]}))
     rows = table.changes(since=0).to_arrow()
     assert rows.schema.field("a").type == pa.decimal128(8, 4)
@@ -118,13 +118,13 @@ def test_what_was_widened_in_two_ways_is_shown_with_a_type_for_both() -> None:
 def test_an_open_repush_is_not_restored_to_other_columns_and_follows_on() -> None:
     """RFC 0012: its rounds meet no columns that are wider than those of the table."""
     table = make("int")
-    table.alter().widen("a", "bigint").commit()
+    table.alter.columns().widen("a", "bigint").commit()
     table.upsert(pa.table({"id": [1], "a": [2**40]}))
 
     def meanwhile() -> None:
         table.upsert(pa.table({"id": [2], "a": [2**41]}))
         with pytest.raises(RepushOpenError):
-            table.restore(version=0)
+            table.versions.restore(version=0)
 
-    beside(table, "repush-follow", meanwhile).repush(buckets=2)
+    beside(table, "repush-follow", meanwhile).layout.repush(buckets=2)
     assert sorted(table.scan().to_arrow()["a"].to_pylist()) == [2**40, 2**41]

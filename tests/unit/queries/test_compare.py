@@ -54,7 +54,7 @@ def test_tables_of_different_layouts_with_the_same_rows_are_equal(small_parts):
     for start in (400, 0, 250):
         two.upsert(rows.slice(start, 250))
     two.upsert(rows.slice(100, 60))
-    found = one.compare(two)
+    found = one.inspect.compare(two)
     assert (found.equal, found.rows, found.other_rows) == (True, 500, 500)
     assert found.sample.num_rows == 0
 
@@ -66,7 +66,7 @@ def test_exactly_the_rows_that_differ_are_found(small_parts):
     two.upsert(_rows(501))
     two.delete(where="id = 77")
     two.update({"x": "-1.0"}, where="id = 300")
-    found = one.compare(two)
+    found = one.inspect.compare(two)
     assert (found.missing, found.extra, found.changed) == (1, 1, 1)
     told = {(row["_difference"], row["id"], row["x"]) for row in found.sample.to_pylist()}
     assert told == {
@@ -81,10 +81,10 @@ def test_a_sample_is_as_large_as_asked_for_and_counts_stay_whole(small_parts):
     two = Table.create("memory://compare-all-other", _SCHEMA, record_key="id", buckets=3)
     one.upsert(_rows(300))
     two.upsert(_rows(300, shift=1.0))
-    found = one.compare(two, limit=7)
+    found = one.inspect.compare(two, limit=7)
     assert (found.changed, found.missing, found.extra) == (300, 0, 0)
     assert Counter(found.sample["_difference"].to_pylist()) == {"before": 7, "after": 7}
-    assert one.compare(two, limit=0).sample.num_rows == 0
+    assert one.inspect.compare(two, limit=0).sample.num_rows == 0
 
 
 def test_equal_rows_of_a_table_without_a_key_count_as_often_as_they_are_there():
@@ -92,7 +92,7 @@ def test_equal_rows_of_a_table_without_a_key_count_as_often_as_they_are_there():
     two = Table.create("memory://compare-bag-other", "x bigint")
     one.append(pa.table({"x": [1, 1, 1, 2]}))
     two.append(pa.table({"x": [2, 1, 1, 3]}))
-    found = one.compare(two)
+    found = one.inspect.compare(two)
     assert (found.missing, found.extra, found.changed) == (1, 1, 0)
     rows = [tuple(row.values()) for row in found.sample.to_pylist()]
     assert sorted(rows) == [("extra", 3), ("missing", 1)]
@@ -104,29 +104,29 @@ def test_a_difference_of_one_bit_is_one():
     nan = float("nan")
     one.upsert(pa.table({"id": [1, 2, 3], "x": [0.0, nan, None]}))
     two.upsert(pa.table({"id": [1, 2, 3], "x": [-0.0, nan, 0.0]}))
-    assert one.compare(two).changed == 2
-    assert one.compare(two, where="id = 2").equal
+    assert one.inspect.compare(two).changed == 2
+    assert one.inspect.compare(two, where="id = 2").equal
 
 
 def test_older_versions_chosen_columns_and_a_condition_are_compared():
     t = Table.create("memory://compare-versions", "id bigint, x bigint", record_key="id")
     first = t.upsert(pa.table({"id": [1, 2], "x": [1, 1]})).version
     t.upsert(pa.table({"id": [2], "x": [5]}))
-    assert t.compare(t.scan(version=first)).changed == 1
-    assert t.compare(t.scan(["id"], version=first), columns=["id"]).equal
-    assert t.compare(t.scan(where="id = 1", version=first), where="id = 1").equal
+    assert t.inspect.compare(t.scan(version=first)).changed == 1
+    assert t.inspect.compare(t.scan(["id"], version=first), columns=["id"]).equal
+    assert t.inspect.compare(t.scan(where="id = 1", version=first), where="id = 1").equal
 
 
 def test_columns_that_differ_are_named_and_an_odd_limit_is_refused():
     one = Table.create("memory://compare-columns", "id bigint, x bigint, y string")
     two = Table.create("memory://compare-columns-other", "id bigint, x string")
     with pytest.raises(SchemaMismatchError, match=r"x \(bigint / string\), y \(string / absent\)"):
-        one.compare(two)
-    assert one.compare(two, columns=["id"]).equal
+        one.inspect.compare(two)
+    assert one.inspect.compare(two, columns=["id"]).equal
     with pytest.raises(OptionError, match="limit=-1"):
-        one.compare(two, columns=["id"], limit=-1)
+        one.inspect.compare(two, columns=["id"], limit=-1)
     with pytest.raises(OptionError, match="no engine works in a session"):
-        one.compare(two, columns=["id"], spark=object())
+        one.inspect.compare(two, columns=["id"], spark=object())
 
 
 _BAG = st.lists(st.tuples(st.integers(0, 6), st.sampled_from(["a", "b", None])), max_size=12)
@@ -142,7 +142,7 @@ def test_counts_are_those_of_bags_of_rows(ours, theirs):
         if rows:
             t.append(pa.table({"k": [k for k, _ in rows], "v": [v for _, v in rows]}))
         scans.append(t)
-    found = scans[0].compare(scans[1], limit=100)
+    found = scans[0].inspect.compare(scans[1], limit=100)
     assert (found.missing, found.extra) == ((mine - others).total(), (others - mine).total())
     told = Counter((r["_difference"], r["k"], r["v"]) for r in found.sample.to_pylist())
     expected = {("missing", *row): n for row, n in (mine - others).items()}

@@ -30,7 +30,7 @@ def test_a_rebase_is_explained_with_winner_place_and_work(table: Table) -> None:
     with table.writer("upsert") as writer:
         writer.write(rows(1))
         winner = table.upsert(rows(2))
-    found = table.explain(writer.result.instant)
+    found = table.inspect.explain(writer.result.instant)
     assert (found.outcome, found.redone, found.rebased, found.attempts) == ("committed", 1, 1, 2)
     (met,) = found.meetings
     assert (met.version, met.winner) == (winner.version, str(winner.instant))
@@ -44,7 +44,7 @@ def test_a_refusal_is_explained_with_the_keys_that_both_wrote(table: Table) -> N
     winner = table.upsert(rows(2, 5, 6))
     with pytest.raises(RetryableConflictError):
         writer.__exit__(None, None, None)
-    found = table.explain(str(instant))
+    found = table.inspect.explain(str(instant))
     assert found.outcome == "rolled_back"
     assert f"version {winner.version}" in found.reason
     (met,) = found.meetings
@@ -57,18 +57,18 @@ def test_a_refusal_is_explained_with_the_keys_that_both_wrote(table: Table) -> N
 
 def test_a_commit_that_met_nobody_says_so(table: Table) -> None:
     result = table.upsert(rows(9))
-    found = table.explain(result.instant)
+    found = table.inspect.explain(result.instant)
     assert (found.outcome, found.attempts, found.meetings) == ("committed", 1, ())
 
 
 def test_a_killed_instant_is_explained_by_its_rollback(table: Table) -> None:
     writer = table.writer("upsert").__enter__()
     instant = writer.instant
-    table.rollback(instant)
-    found = table.explain(instant)
+    table.maintenance.rollback(instant)
+    found = table.inspect.explain(instant)
     assert (found.outcome, found.reason) == ("rolled_back", "requested")
 
 
 def test_an_instant_that_nobody_decided_is_not_explained(table: Table) -> None:
     with table.writer("upsert") as writer, pytest.raises(InstantNotFoundError):
-        table.explain(writer.instant)
+        table.inspect.explain(writer.instant)

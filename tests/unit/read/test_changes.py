@@ -88,14 +88,17 @@ def test_bounds_are_versions_instants_and_times(kind: str) -> None:
     table.upsert(rows([2], 2))
     early.__exit__(None, None, None)
     table.upsert(rows([3], 3))
-    second = table.timeline.decided[2]
-    assert second.instant < table.timeline.decided[1].instant, "it began first"
+    second = table.inspect.timeline().decided[2]
+    assert second.instant < table.inspect.timeline().decided[1].instant, "it began first"
     every = [(1, 2, "insert", 2), (2, 1, "insert", 1), (3, 3, "insert", 3)]
     for since in (2, "2", second.instant, str(second.instant), second.to_dict()["completed"]):
         assert told(table.changes(since)) == every[2:]  # type: ignore[arg-type]
     assert told(table.changes("2020-01-01T00:00:00Z")) == every
     assert told(table.changes(0, second.instant)) == every[:2]
-    assert told(table.changes(0, until=table.timeline.decided[3].to_dict()["completed"])) == every
+    assert (
+        told(table.changes(0, until=table.inspect.timeline().decided[3].to_dict()["completed"]))
+        == every
+    )
     assert told(table.changes(3)) == []
     assert table.changes(1, 1).to_arrow().schema.names[-3:] == ADDED_COLUMNS.names
 
@@ -126,14 +129,14 @@ def test_a_version_that_was_cleaned_is_refused_with_the_oldest_that_was_not() ->
     )
     for v in range(5):
         table.upsert(rows([1], v))
-    table.clean()
+    table.maintenance.clean()
     with pytest.raises(InstantExpiredError) as refused:
         table.changes(1)
     oldest = refused.value.oldest
     assert isinstance(oldest, int)
     assert len(told(table.changes(oldest))) == 2 * (5 - oldest)
-    assert not load_read_pins(table.handle) or all(
-        x.version >= oldest for x in load_read_pins(table.handle)
+    assert not load_read_pins(table._handle) or all(
+        x.version >= oldest for x in load_read_pins(table._handle)
     )
 
 
@@ -149,11 +152,11 @@ def test_files_stay_while_the_changes_are_held(kind: str) -> None:
     scan = table.changes(1)
     expected = told(scan)
     table.upsert(rows([1, 2], 9))
-    assert table.clean().spared
+    assert table.maintenance.clean().spared
     assert told(scan) == expected
     assert len(expected) == 12
     del scan
-    assert table.clean().deleted
+    assert table.maintenance.clean().deleted
 
 
 def test_columns_and_predicates_are_those_of_table_and_changes() -> None:
@@ -172,7 +175,7 @@ def test_columns_and_predicates_are_those_of_table_and_changes() -> None:
     assert told(table.changes(0, where=pc.field("v") == 0))[-1] == (2, 2, "update_preimage", 0)
     with pytest.raises(SchemaMismatchError):
         table.changes(0, columns=["nothing"])
-    assert not load_read_pins(table.handle) or len(load_read_pins(table.handle)) == 1
+    assert not load_read_pins(table._handle) or len(load_read_pins(table._handle)) == 1
 
 
 def test_a_predicate_leaves_out_buckets_and_never_half_of_an_update() -> None:
@@ -191,7 +194,7 @@ def test_only_buckets_that_commits_touched_are_read() -> None:
     table = make(buckets=8)
     table.upsert(rows(range(100), 0))
     table.upsert(rows([7], 1))
-    opened, store = open_wrapped(table.handle.store.address.uri, CountingStore)
+    opened, store = open_wrapped(table._handle.store.address.uri, CountingStore)
     scan = opened.changes(1)
     assert store.count("open_input", "data") == 0, "nothing is read before it is asked for"
     assert len(told(scan)) == 2
@@ -233,7 +236,7 @@ def test_what_compaction_writes_is_no_change() -> None:
     """Its action says so: the files that it rewrote are not even looked at."""
     table = make(buckets=1)
     table.upsert(rows([1], 1))
-    path = table.files()["path"][0].as_py()
+    path = table.inspect.files()["path"][0].as_py()
 
     def compact(decision: Decision) -> Decision:
         at = decision.changes.added.schema.get_field_index("path")
@@ -244,7 +247,7 @@ def test_what_compaction_writes_is_no_change() -> None:
             decision, changes=changes, action=Action.COMPACTION, operation=Operation.COMPACT
         )
 
-    forge(table.handle.store, compact, like=1)
+    forge(table._handle.store, compact, like=1)
     assert table.version == 2
     assert told(table.changes(0)) == [(1, 1, "insert", 1)]
     assert table.changes(1).window.files.num_rows == 0

@@ -44,7 +44,7 @@ def uri(request: pytest.FixtureRequest) -> str:
 def t(uri: str) -> Table:
     made = Table.create(uri, SCHEMA, record_key="id", replicas=[f"eu={uri}-eu"])
     return Table(
-        open_handle(open_store(made.handle.store.address), sim_ports(), made.handle.consent)
+        open_handle(open_store(made._handle.store.address), sim_ports(), made._handle.consent)
     )
 
 
@@ -70,10 +70,10 @@ def test_the_columns_stay_those_of_the_sinks(t: Table, uri: str) -> None:
     t.upsert(rows(1))
     before = t.version
     for change in (
-        t.alter().add("z", "int"),
-        t.alter().rename("v", "w"),
-        t.alter().drop("v").add("v", "bigint"),
-        t.alter().move("v", after=""),
+        t.alter.columns().add("z", "int"),
+        t.alter.columns().rename("v", "w"),
+        t.alter.columns().drop("v").add("v", "bigint"),
+        t.alter.columns().move("v", after=""),
     ):
         with pytest.raises(OptionError) as refused:
             change.commit()
@@ -81,11 +81,11 @@ def test_the_columns_stay_those_of_the_sinks(t: Table, uri: str) -> None:
     assert t.version == before
     with t.writer("upsert") as writer:
         writer.write(rows(2))
-        t.alter().comment("v", "what it is").default("v", 3).commit()
+        t.alter.columns().comment("v", "what it is").default("v", 3).commit()
     t.upsert(rows(3))
     assert eu(uri) == content(t) == {1: 0, 2: 0, 3: 0}
-    t.remove_replica("eu")
-    t.alter().add("z", "int").commit()
+    t.replicas.remove("eu")
+    t.alter.columns().add("z", "int").commit()
 
 
 # --- writers -------------------------------------------------------------------------------------
@@ -115,11 +115,11 @@ def test_a_transaction_names_what_each_of_its_operations_sent(t: Table) -> None:
     with t.transaction() as tx:
         tx.upsert(rows(1, 2))
         tx.delete(keys=keys(2))
-    (decision,) = t.handle.cache.timeline.load_after(tx.result.version - 1, limit=1)
+    (decision,) = t._handle.cache.timeline.load_after(tx.result.version - 1, limit=1)
     ledger = decision.replicas
     assert ledger is not None
     assert [(task.task, task.digest.rows) for task in ledger.tasks] == [("s1-0", 2), ("s2-0", 1)]
-    assert not load_attempts(t.handle.store)
+    assert not load_attempts(t._handle.store)
 
 
 def test_a_transaction_whose_sink_fails_commits_nothing_and_leaves_its_record(
@@ -134,7 +134,7 @@ def test_a_transaction_whose_sink_fails_commits_nothing_and_leaves_its_record(
     with pytest.raises(ReplicationError):
         fail()
     assert content(t) == {}
-    assert [attempt.sinks for attempt in load_attempts(t.handle.store)] == [("eu",)]
+    assert [attempt.sinks for attempt in load_attempts(t._handle.store)] == [("eu",)]
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ def test_a_transaction_whose_sink_fails_commits_nothing_and_leaves_its_record(
         lambda t: t.merge(rows(9)),
         lambda t: t.upsert(rows(9), on_conflict="retry"),
         lambda t: t.upsert(keys(9), missing_columns="keep"),
-        lambda t: t.restore(version=0),
-        lambda t: t.repush(source=0),
-        lambda t: t.set_ttl("written 1d partition"),
+        lambda t: t.versions.restore(version=0),
+        lambda t: t.layout.repush(source=0),
+        lambda t: t.alter.set_ttl("written 1d partition"),
     ],
 )
 def test_what_sinks_cannot_take_is_refused_before_anything_is_written(t: Table, uri, act) -> None:
@@ -177,7 +177,7 @@ def test_a_block_that_meets_another_commit_or_a_swap_still_names_what_the_sinks_
 ) -> None:
     t.upsert(rows(1, 2, 3, 4, 5, 6, 7, 8))
     for number, meet in enumerate(
-        (lambda: other(uri).upsert(rows(9)), lambda: Table.open(uri).repush(buckets=2)), 20
+        (lambda: other(uri).upsert(rows(9)), lambda: Table.open(uri).layout.repush(buckets=2)), 20
     ):
         with t.transaction() as tx:
             tx.delete(keys=keys(number - 19))
@@ -198,7 +198,7 @@ def test_rows_that_sinks_took_by_another_key_or_ordering_are_not_committed(
         with t.writer("upsert") as w:
             w.write(rows(1, v=1))
             w.write(rows(1, v=0))
-            Table.open(uri).repush(**layout)
+            Table.open(uri).layout.repush(**layout)
 
     t.upsert(rows(1, v=2))
     with pytest.raises(RetryableConflictError):
@@ -216,8 +216,8 @@ def test_many_batches_are_few_commits_of_a_table_as_the_sink(t: Table, uri: str)
             if name == "publish":
                 seen.append(len(eu(uri)))
 
-    t.set({"replicas.batch.size": 1})
-    t = Table(open_handle(open_store(uri), sim_ports(observer=Watching()), t.handle.consent))
+    t.alter.set({"replicas.batch.size": 1})
+    t = Table(open_handle(open_store(uri), sim_ports(observer=Watching()), t._handle.consent))
     with t.writer("upsert") as w:
         w.write(rows(*range(500)))
         w.remove(keys(3, 4))
@@ -225,7 +225,7 @@ def test_many_batches_are_few_commits_of_a_table_as_the_sink(t: Table, uri: str)
     assert eu(uri) == content(t)
     assert seen == [499]
     assert Table.open(f"{uri}-eu").version <= 4
-    (decision,) = t.handle.cache.timeline.load_after(w.result.version - 1, limit=1)
+    (decision,) = t._handle.cache.timeline.load_after(w.result.version - 1, limit=1)
     assert decision.replicas is not None
     assert decision.replicas.tasks[0].batches == 503
 
@@ -234,9 +234,9 @@ def test_services_leave_the_sinks_alone(t: Table, uri: str) -> None:
     for number in range(3):
         t.upsert(rows(number))
     before = Table.open(f"{uri}-eu").version
-    t.compact(full=True)
-    t.clean()
-    t.repush(buckets=2)
+    t.maintenance.compact(full=True)
+    t.maintenance.clean()
+    t.layout.repush(buckets=2)
     assert Table.open(f"{uri}-eu").version == before
     t.upsert(rows(9))
     assert eu(uri) == content(t) == dict.fromkeys((0, 1, 2, 9), 0)
@@ -249,7 +249,7 @@ def test_services_leave_the_sinks_alone(t: Table, uri: str) -> None:
 def test_a_sink_that_is_added_gets_what_is_written_from_then_on(t: Table, uri: str) -> None:
     old = other(uri)  # knows of no second sink
     t.upsert(rows(1))
-    t.add_replica(f"us={uri}-us")
+    t.replicas.add(f"us={uri}-us")
     old.upsert(rows(2))
     us = Table.open(f"{uri}-us")
     assert content(us) == {2: 0}
@@ -265,7 +265,7 @@ def test_a_writer_that_began_before_a_sink_was_added_cannot_commit_without_it(
     def race() -> None:
         with t.writer("upsert") as w:
             w.write(rows(1))
-            other(uri).add_replica(f"us={uri}-us")
+            other(uri).replicas.add(f"us={uri}-us")
 
     with pytest.raises(RetryableConflictError, match="us"):
         race()
@@ -276,11 +276,11 @@ def test_a_writer_that_began_before_a_sink_was_added_cannot_commit_without_it(
 
 
 def test_a_sink_that_is_removed_gets_nothing_more(t: Table, uri: str) -> None:
-    t.remove_replica("eu")
+    t.replicas.remove("eu")
     t.append(rows(1))
     assert (eu(uri), content(t)) == ({}, {1: 0})
     with pytest.raises(OptionError, match="names no sink eu"):
-        t.remove_replica("eu")
+        t.replicas.remove("eu")
 
 
 def test_the_sinks_of_an_argument_must_contain_those_of_the_definition(t: Table, uri: str) -> None:
@@ -313,7 +313,7 @@ def test_what_cannot_be_a_sink_of_the_table_is_refused_and_no_secret_is_kept(
     assert "hidden" not in str(refused.value)
     t = Table.create(uri, SCHEMA, **definition)
     with pytest.raises(OptionError):
-        t.add_replica(replica)
+        t.replicas.add(replica)
     assert t.version == 0
 
 
@@ -328,7 +328,7 @@ def test_a_client_that_does_not_know_of_sinks_reads_the_table_and_writes_nothing
     t.upsert(rows(1))
     known = tuple(each for each in features.KNOWN if each != features.REPLICAS)
     monkeypatch.setattr(features, "KNOWN", known)
-    older = Table.open(t.handle.store.address.uri, allow=t.handle.consent.patterns)
+    older = Table.open(t._handle.store.address.uri, allow=t._handle.consent.patterns)
     assert older.scan().to_arrow().num_rows == 1
     with pytest.raises(UnsupportedFeatureError) as refused:
         older.upsert(rows(2))
@@ -357,14 +357,14 @@ def test_a_name_stands_for_one_place_for_ever(t: Table, uri: str) -> None:
     """RFC 0022: status never counts rows for a store that did not get them."""
     t.upsert(rows(1))
     with pytest.raises(OptionError, match=f"{uri}-eu"):
-        t.add_replica(f"eu={uri}-us")
-    t.remove_replica("eu")
+        t.replicas.add(f"eu={uri}-us")
+    t.replicas.remove("eu")
     version = t.version
     with pytest.raises(OptionError, match=f"{uri}-eu"):
-        other(uri).add_replica(f"eu={uri}-us")
+        other(uri).replicas.add(f"eu={uri}-us")
     assert t.version == version
-    t.add_replica(f"eu={uri}-eu")
-    t.add_replica(f"us={uri}-us")
+    t.replicas.add(f"eu={uri}-eu")
+    t.replicas.add(f"us={uri}-us")
     t.upsert(rows(2))
     assert [each.in_step for each in status(t) if each.sink == "us"] == [False]
 
@@ -372,7 +372,7 @@ def test_a_name_stands_for_one_place_for_ever(t: Table, uri: str) -> None:
 def test_a_table_is_no_sink_of_itself(t: Table, uri: str) -> None:
     version = t.version
     with pytest.raises(OptionError, match="itself"):
-        t.add_replica(f"me={uri}")
+        t.replicas.add(f"me={uri}")
     with pytest.raises(OptionError, match="itself"):
         Table.create(f"{uri}-new", SCHEMA, record_key="id", replicas=[f"me={uri}-new"])
     assert t.version == version
@@ -383,8 +383,8 @@ def test_a_relative_place_is_one_place_for_writers_in_all_directories(
     t: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    t.add_replica(f"near={address}")
-    known = t.handle.cache.refresh().table.replicas["near"]
+    t.replicas.add(f"near={address}")
+    known = t._handle.cache.refresh().table.replicas["near"]
     assert str(tmp_path) in known
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -394,4 +394,4 @@ def test_a_relative_place_is_one_place_for_writers_in_all_directories(
 @pytest.mark.parametrize("address", ["sqlite://#t", "sqlite:///:memory:#t"])
 def test_a_database_in_memory_is_no_sink_of_a_table(t: Table, address: str) -> None:
     with pytest.raises(OptionError, match="memory"):
-        t.add_replica(f"near={address}")
+        t.replicas.add(f"near={address}")

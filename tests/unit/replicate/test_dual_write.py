@@ -80,7 +80,7 @@ def content(t: Table) -> dict[object, object]:
 
 def untouched(t: Table, *sinks: KeyValueSink) -> bool:
     """Tell whether a refused write left nothing at all."""
-    store = t.handle.store
+    store = t._handle.store
     nothing = not load_pending(store) and not load_attempts(store) and t.version == 0
     return nothing and not any(sink.place.calls or sink.place.sessions for sink in sinks)
 
@@ -123,7 +123,7 @@ def test_sinks_have_the_values_of_the_table_or_nothing_is_committed(t, uri, one,
     def written() -> None:
         with Table.open(uri).writer("upsert", replicas=Replicas([one])) as w:
             w.write(pa.table({"id": [1], "v": pa.nulls(1, pa.int64())}))
-            change(t.alter()).commit()
+            change(t.alter.columns()).commit()
 
     swallow(RetryableConflictError, written)
     assert content(t) == {}
@@ -194,7 +194,7 @@ def test_the_decision_tells_what_every_sink_holds(t, one, two) -> None:
     sent = rows(range(5))
     with t.writer("upsert", replicas=Replicas([one, two], batch_size=2)) as w:
         w.write(sent)
-    ledger = t.handle.cache.refresh().tail[-1].decision.replicas
+    ledger = t._handle.cache.refresh().tail[-1].decision.replicas
     assert ledger is not None
     assert ledger.sinks == ("one", "two")
     (task,) = ledger.tasks
@@ -205,17 +205,17 @@ def test_the_decision_tells_what_every_sink_holds(t, one, two) -> None:
 def test_a_commit_leaves_no_attempt_and_a_write_without_rows_opens_no_sink(t, one) -> None:
     with t.writer("upsert", replicas=Replicas([one])) as w:
         w.write(rows([1]))
-    assert load_attempts(t.handle.store) == []
+    assert load_attempts(t._handle.store) == []
     opened = one.place.sessions
     with t.writer("upsert", replicas=Replicas([one]), commit_id="empty"):
         pass
     assert one.place.sessions == opened
-    assert t.handle.cache.refresh().tail[-1].decision.replicas is None
+    assert t._handle.cache.refresh().tail[-1].decision.replicas is None
 
 
 def test_the_attempt_is_on_record_before_the_first_batch_leaves(t, one) -> None:
     found: list[tuple[str, ...]] = []
-    one.place.before = lambda _: found.extend(a.sinks for a in load_attempts(t.handle.store))
+    one.place.before = lambda _: found.extend(a.sinks for a in load_attempts(t._handle.store))
     with t.writer("upsert", replicas=Replicas([one])) as w:
         w.write(rows([1]))
     assert found[0] == ("one",)
@@ -281,9 +281,9 @@ def test_what_a_failed_write_left_on_sinks_is_on_record(t, one, two) -> None:
     replicas = Replicas([one, two], retries=QUICK)
     with pytest.raises(ReplicationError), t.writer("upsert", replicas=replicas) as w:
         w.write(rows([1]))
-    (attempt,) = load_attempts(t.handle.store)
+    (attempt,) = load_attempts(t._handle.store)
     assert attempt.sinks == ("one", "two")
-    assert t.history()[0].ended == (attempt.instant,)
+    assert t.inspect.history()[0].ended == (attempt.instant,)
     assert held(one) == {1: 0}
 
 
@@ -333,7 +333,7 @@ def test_nothing_is_sent_before_every_sink_is_open(t, one, two) -> None:
         ("held", 1),
         ("failed", 1),
     ]
-    assert (one.place.calls, load_attempts(t.handle.store), t.version) == ([], [], 0)
+    assert (one.place.calls, load_attempts(t._handle.store), t.version) == ([], [], 0)
 
 
 def test_an_error_that_a_retry_cannot_help_is_not_retried(t, one) -> None:
@@ -366,7 +366,7 @@ def test_a_sink_that_does_not_answer_fails_the_write_in_time(t, one, two) -> Non
         w.write(rows([1]))
     go_on.set()
     assert [o["state"] for o in caught.value.outcomes] == ["silent", "held"]
-    assert [a.sinks for a in load_attempts(t.handle.store)] == [("one", "two")]
+    assert [a.sinks for a in load_attempts(t._handle.store)] == [("one", "two")]
 
 
 def test_rows_that_do_not_fit_the_table_reach_no_sink(t, one) -> None:
@@ -490,4 +490,4 @@ def test_a_sink_that_buffers_and_cannot_flush_fails_the_write(t, one) -> None:
 
     swallow(ReplicationError, act)
     assert content(t) == held(slow) == {}
-    assert len(load_attempts(t.handle.store)) == 1
+    assert len(load_attempts(t._handle.store)) == 1

@@ -95,14 +95,14 @@ def test_a_sink_that_has_not_answered_stays_ahead_until_it_has_and_is_repaired(t
     lane = lane_of(sink)
     sink.place.before = None
     send(t, sink, rows(2, 1))
-    (attempt,) = load_attempts(t.handle.store)
+    (attempt,) = load_attempts(t._handle.store)
     assert attempt.under_way == (sink.name,)
     assert repair(t, sink).overlapped == (attempt.instant,)
     assert not told(t, sink).in_step
     gate.go.set()
     lane.join(WAIT_S)
     assert held(sink) == {1: 1}  # it came over the newer row
-    (attempt,) = load_attempts(t.handle.store)
+    (attempt,) = load_attempts(t._handle.store)
     assert attempt.under_way == ()
     assert not told(t, sink).in_step
     assert repair(t, sink).overlapped == ()
@@ -121,16 +121,16 @@ def test_a_late_answer_of_one_sink_says_nothing_of_those_that_were_repaired(
     lane = lane_of(sink)
     sink.place.before = None
     repair(t, other)
-    (attempt,) = load_attempts(t.handle.store)
+    (attempt,) = load_attempts(t._handle.store)
     assert attempt.sinks == attempt.under_way == (sink.name,)
     if gone:
-        delete_attempts(t.handle.store, attempt.instant)
+        delete_attempts(t._handle.store, attempt.instant)
     gate.go.set()
     lane.join(WAIT_S)
     assert told(t, other).in_step
     assert not told(t, sink).in_step
     repair(t, sink)
-    assert load_attempts(t.handle.store) == []
+    assert load_attempts(t._handle.store) == []
 
 
 def test_a_late_answer_of_one_sink_leaves_those_that_were_not_repaired(t: Table) -> None:
@@ -142,7 +142,7 @@ def test_a_late_answer_of_one_sink_leaves_those_that_were_not_repaired(t: Table)
     sink.place.before = None
     gate.go.set()
     lane.join(WAIT_S)
-    (attempt,) = load_attempts(t.handle.store)
+    (attempt,) = load_attempts(t._handle.store)
     assert (set(attempt.sinks), attempt.under_way) == ({sink.name, other.name}, ())
 
 
@@ -177,11 +177,11 @@ def test_a_process_that_has_ended_leaves_nothing_under_way(t: Table) -> None:
         send(t, sink, rows(1, 1), patience_s=0.05)
     lane = lane_of(sink)
     sink.place.before = None
-    (attempt,) = load_attempts(t.handle.store)
+    (attempt,) = load_attempts(t._handle.store)
     place, _, _ = attempt.process.rpartition("/")
-    write_attempt(t.handle.store, replace(attempt, process=f"{place}/1"))  # it had this number
+    write_attempt(t._handle.store, replace(attempt, process=f"{place}/1"))  # it had this number
     repair(t, sink)
-    assert load_attempts(t.handle.store) == []
+    assert load_attempts(t._handle.store) == []
     gate.go.set()
     lane.join(WAIT_S)
     assert not told(t, sink).in_step  # it was none that had ended, and says so
@@ -199,7 +199,7 @@ def test_a_repair_that_fails_half_way_is_told(t: Table) -> None:
     assert len(told(t, sink).ahead) == 1
     repair(t, sink)
     assert told(t, sink).in_step
-    assert load_attempts(t.handle.store) == []
+    assert load_attempts(t._handle.store) == []
 
 
 # --- rows from a replica -----------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_a_repair_that_fails_half_way_is_told(t: Table) -> None:
 @pytest.fixture
 def copy(t: Table) -> str:
     """Make a sink of the table that holds its first row, and damage the file of that row."""
-    uri = f"{t.handle.store.address.uri}-eu"
+    uri = f"{t._handle.store.address.uri}-eu"
     forget(uri)
     Table.create(uri, "id bigint, v bigint", record_key="id")
     with t.writer("upsert", replicas=Replicas([TableSink("eu", uri)])) as writer:
@@ -217,8 +217,8 @@ def copy(t: Table) -> str:
 
 
 def damage(t: Table) -> None:
-    (path,) = t.files()["path"].to_pylist()
-    t.handle.store.put(path, b"damaged")
+    (path,) = t.inspect.files()["path"].to_pylist()
+    t._handle.store.put(path, b"damaged")
 
 
 def test_rows_are_not_taken_from_a_sink_that_is_behind(t: Table, copy: str) -> None:
@@ -226,7 +226,7 @@ def test_rows_are_not_taken_from_a_sink_that_is_behind(t: Table, copy: str) -> N
     damage(t)
     for sink in (None, "eu"):
         with pytest.raises(OptionError) as caught:
-            t.repair_from_replica(copy, sink=sink)
+            t.check.repair_from_replica(copy, sink=sink)
         assert caught.value.facts["behind"] == [2]
         assert caught.value.facts["sink"] == "eu"
     assert t.version == 2
@@ -236,10 +236,10 @@ def test_rows_are_taken_from_a_sink_that_is_in_step_and_from_what_is_none(
     t: Table, copy: str
 ) -> None:
     damage(t)
-    assert t.repair_from_replica(copy).version == 2
+    assert t.check.repair_from_replica(copy).version == 2
     assert t.scan().to_arrow().to_pylist() == [{"id": 1, "v": 10}]
     t.upsert(rows(11, 1))
     repair(t, TableSink("eu", copy))
     t.upsert(rows(11, 1))  # the sink is behind, and the copy is not that sink
     damage(t)
-    assert t.repair_from_replica(copy, sink="backup").version == 5
+    assert t.check.repair_from_replica(copy, sink="backup").version == 5

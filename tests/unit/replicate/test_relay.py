@@ -50,15 +50,15 @@ class Job:
 
     def __init__(self, t: Table, sink: KeyValueSink) -> None:
         self.t, self.sink = t, sink
-        self.request = write_request("upsert", t.handle.cache.known().table.spec)
-        self.txn = OptimisticTransaction.begin(t.handle, self.request)
+        self.request = write_request("upsert", t._handle.cache.known().table.spec)
+        self.txn = OptimisticTransaction.begin(t._handle, self.request)
         self.relay = TaskRelay((sink,), Pace(batch_size=2, retries=Retries(attempts=1)))
         self.done: dict[str, WriteStatus] = {}
         self.ledgers: list[TaskLedger] = []
 
     def run(self, label: str, data: pa.Table, kind: type[ArrowStaging] = ArrowStaging) -> None:
         """Run an attempt of a task that comes to its end."""
-        store, table = self.t.handle.store, self.txn.base.table
+        store, table = self.t._handle.store, self.txn.base.table
         plan = plan_of(self.request, table, store.address, self.txn.instant)
         inner = kind(plan, Announcer(store, plan, label), task=Task(label), store=store)
         snapshot = self.txn.base.snapshot(store)
@@ -72,13 +72,13 @@ class Job:
         self.txn.ledger = SinkLedger(("eu",), (ledger,))
         done = self.done[label]
         self.txn.commit(done, write_scope(self.request, self.txn.base.table.spec, done), None)
-        delete_attempts(self.t.handle.store, self.txn.instant, [label])
+        delete_attempts(self.t._handle.store, self.txn.instant, [label])
 
 
 def test_an_attempt_of_a_task_leaves_its_record_before_it_sends_and_tells_its_rows(t, sink) -> None:
     seen: list[list[str]] = []
     sink.place.before = lambda call: (
-        seen.append([each.task for each in load_attempts(t.handle.store)])
+        seen.append([each.task for each in load_attempts(t._handle.store)])
         if call == "put"
         else None
     )
@@ -100,7 +100,7 @@ def test_a_commit_settles_the_attempts_that_count_even_if_nobody_removed_their_r
     job.txn.ledger = SinkLedger(("eu",), (ledger,))
     done = job.done["0-7"]
     job.txn.commit(done, write_scope(job.request, job.txn.base.table.spec, done), None)
-    assert [each.task for each in load_attempts(t.handle.store)] == ["0-7"]
+    assert [each.task for each in load_attempts(t._handle.store)] == ["0-7"]
     assert [each.in_step for each in status(t)] == [True]
 
 
@@ -116,7 +116,7 @@ def test_an_attempt_that_does_not_count_keeps_the_sink_ahead_until_it_is_repaire
     done = repair(t, sink)
     assert (done.different, done.extra) == (3, 1)
     assert [each.in_step for each in status(t)] == [True]
-    assert load_attempts(t.handle.store) == []
+    assert load_attempts(t._handle.store) == []
 
 
 def test_a_repaired_sink_leaves_the_record_of_a_task_to_the_other_sinks(t, sink) -> None:
@@ -142,9 +142,9 @@ def test_a_late_attempt_sends_nothing_after_its_commit(t, sink) -> None:
 
 def test_an_attempt_looks_for_the_end_of_its_instant_at_most_once_a_second(t, sink) -> None:
     job, ports = Job(t, sink), sim_ports()
-    fence = TaskFence(t.handle.store, job.txn.instant, ports)
+    fence = TaskFence(t._handle.store, job.txn.instant, ports)
     fence.check()
-    roll_back_failed(t.handle, reason="taken for dead", everything=True)
+    roll_back_failed(t._handle, reason="taken for dead", everything=True)
     ports.clock.sleep(0.9)
     fence.check()
     ports.clock.sleep(0.2)
@@ -155,7 +155,7 @@ def test_an_attempt_looks_for_the_end_of_its_instant_at_most_once_a_second(t, si
 def test_an_attempt_that_was_rolled_back_sends_nothing_more(t, sink) -> None:
     job = Job(t, sink)
     job.run("0-7", rows([1]))
-    roll_back_failed(t.handle, reason="taken for dead", everything=True)
+    roll_back_failed(t._handle, reason="taken for dead", everything=True)
     sink.place.calls.clear()
     with pytest.raises(RolledBackError):
         job.run("0-8", rows([1]))
@@ -169,13 +169,13 @@ def test_an_attempt_that_fails_writes_its_record_again(t, sink) -> None:
 
     def before(call: str) -> None:
         if call == "put":
-            delete_attempts(t.handle.store, job.txn.instant, ["0-7"])
+            delete_attempts(t._handle.store, job.txn.instant, ["0-7"])
             failing(1)(call)
 
     sink.place.before = before
     with pytest.raises(ReplicationError):
         job.run("0-7", rows([1]))
-    assert [each.task for each in load_attempts(t.handle.store)] == ["0-7"]
+    assert [each.task for each in load_attempts(t._handle.store)] == ["0-7"]
 
 
 def test_rows_are_handed_on_while_the_sinks_take_the_next_batch(

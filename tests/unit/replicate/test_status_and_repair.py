@@ -91,21 +91,21 @@ def test_a_sink_is_behind_by_the_commits_that_changed_rows_without_it(t, sink) -
     send(t, rows([1]), sink)
     t.upsert(rows([2, 3]))
     t.delete(where="id = 2")
-    t.compact(full=True)
-    t.savepoint("here")
+    t.maintenance.compact(full=True)
+    t.versions.savepoint("here")
     send(t, rows([4]), fresh("us"))
     assert (of(t).behind, of(t).rows_behind) == ((2, 3, t.version), 4)
     assert of(t, "us").behind == (1, 2, 3)
 
 
 def test_status_and_repair_read_decisions_that_were_archived(t, sink) -> None:
-    t.set({"checkpoint.interval": 1, "archive.keep": 1})
+    t.alter.set({"checkpoint.interval": 1, "archive.keep": 1})
     send(t, rows([1]), sink)
     missed = t.upsert(rows([2])).version
     send(t, rows([3]), sink)
-    t.archive()
-    assert t.handle.store.find(paths.slot(missed)) == b""
-    t = Table.open(t.handle.store.address.uri)
+    t.maintenance.archive()
+    assert t._handle.store.find(paths.slot(missed)) == b""
+    t = Table.open(t._handle.store.address.uri)
     assert of(t).behind == (missed,)
     repair(t, sink)
     assert of(t).in_step
@@ -114,7 +114,7 @@ def test_status_and_repair_read_decisions_that_were_archived(t, sink) -> None:
 def test_a_restore_leaves_every_sink_behind(t, sink) -> None:
     send(t, rows([1]), sink)
     send(t, rows([2]), sink)
-    t.restore(version=1)
+    t.versions.restore(version=1)
     assert of(t).behind == (t.version,)
 
 
@@ -134,7 +134,7 @@ def test_a_writer_at_work_is_pending_and_then_neither(t, sink) -> None:
 def test_a_writer_that_died_is_ahead_once_it_is_rolled_back(t, sink) -> None:
     dead = t.writer("upsert", replicas=Replicas([sink]))
     dead.__enter__().write(rows([1]))
-    roll_back_failed(t.handle, reason="test", everything=True)
+    roll_back_failed(t._handle, reason="test", everything=True)
     assert len(of(t).ahead) == 1
     assert held(sink) == {1: 0}
 
@@ -142,11 +142,11 @@ def test_a_writer_that_died_is_ahead_once_it_is_rolled_back(t, sink) -> None:
 def test_a_record_that_outlived_its_commit_means_nothing(t, sink) -> None:
     with t.writer("upsert", replicas=Replicas([sink])) as writer:
         writer.write(rows([1]))
-        (attempt,) = load_attempts(t.handle.store)
-    write_attempt(t.handle.store, attempt)
+        (attempt,) = load_attempts(t._handle.store)
+    write_attempt(t._handle.store, attempt)
     assert of(t).in_step
     repair(t, sink)
-    assert load_attempts(t.handle.store) == []
+    assert load_attempts(t._handle.store) == []
 
 
 def test_rows_that_lose_in_the_table_are_in_the_sink_and_so_on_record(t, sink) -> None:
@@ -212,13 +212,13 @@ def test_a_dry_run_counts_and_changes_nothing(t, sink) -> None:
     assert (found.missing, found.extra, found.removed, found.dry_run) == (1, 1, 0, True)
     assert held(sink) == {7: 0}
     assert of(t).position is None
-    assert len(load_attempts(t.handle.store)) == 1
+    assert len(load_attempts(t._handle.store)) == 1
 
 
 def test_the_attempt_stays_for_the_sinks_that_were_not_repaired(t, sink) -> None:
     fail(t, rows([7]), sink)
     repair(t, sink)
-    assert [attempt.sinks for attempt in load_attempts(t.handle.store)] == [("broken",)]
+    assert [attempt.sinks for attempt in load_attempts(t._handle.store)] == [("broken",)]
 
 
 def test_what_a_writer_sends_during_a_repair_stays_behind_until_the_next(t, sink) -> None:
@@ -236,7 +236,7 @@ def test_what_a_writer_sends_during_a_repair_stays_behind_until_the_next(t, sink
 
 def test_a_commit_between_the_scan_and_the_end_of_a_repair_stays_behind(t, sink) -> None:
     t.upsert(rows([1]))
-    other = Table.open(t.handle.store.address.uri)
+    other = Table.open(t._handle.store.address.uri)
     begun = [True]
 
     def overtake(call: str) -> None:
@@ -253,9 +253,9 @@ def test_a_commit_between_the_scan_and_the_end_of_a_repair_stays_behind(t, sink)
 def test_a_paused_writer_that_goes_on_after_the_repair_is_on_record_again(t, sink) -> None:
     paused = t.writer("upsert", replicas=Replicas([sink]))
     paused.__enter__().write(rows([1]))
-    roll_back_failed(t.handle, reason="test", everything=True)
+    roll_back_failed(t._handle, reason="test", everything=True)
     repair(t, sink)
-    assert load_attempts(t.handle.store) == []
+    assert load_attempts(t._handle.store) == []
     with pytest.raises(RolledBackError):
         paused.__exit__(None, None, None)
     assert len(of(t).ahead) == 1
@@ -272,7 +272,7 @@ def test_a_sink_that_cannot_remove_is_filled_and_its_other_rows_are_refused_or_k
 
 
 def schema_of(t: Table) -> SinkSchema:
-    return SinkSchema.of(t.handle.cache.known().table.spec)
+    return SinkSchema.of(t._handle.cache.known().table.spec)
 
 
 @pytest.mark.slow
@@ -361,7 +361,7 @@ def test_columns_in_another_order_are_the_same_rows(t: Table) -> None:
 def test_a_comment_leaves_no_sink_behind(t: Table) -> None:
     sink = fresh("eu")
     send(t, rows(range(3), v=7), sink)
-    t.alter().comment("v", "what it is").commit()
+    t.alter.columns().comment("v", "what it is").commit()
     (told,) = status(t)
     assert told.in_step
     assert not told.behind
@@ -372,8 +372,8 @@ def test_a_sink_is_behind_columns_that_changed_until_it_is_compared(t: Table) ->
     sink = fresh("eu")
     send(t, rows(range(3), v=7), sink)
     repair(t, sink)
-    t.alter().drop("v").commit()
-    t.alter().add("v", "bigint").move("rev", after="v").commit()
+    t.alter.columns().drop("v").commit()
+    t.alter.columns().add("v", "bigint").move("rev", after="v").commit()
     (told,) = status(t)
     assert not told.in_step
     assert told.behind == (t.version - 1, t.version)

@@ -55,16 +55,16 @@ def test_a_layout_that_the_table_cannot_have_is_refused_before_anything_is_writt
     wanted: dict[str, object],
 ) -> None:
     table = make()
-    before = [info.path for info in table.handle.store.list("")]
+    before = [info.path for info in table._handle.store.list("")]
     with pytest.raises((OptionError, SchemaError)):
-        table.repush(**wanted)  # type: ignore[arg-type]  # wrong on purpose
-    assert [info.path for info in table.handle.store.list("")] == before
+        table.layout.repush(**wanted)  # type: ignore[arg-type]  # wrong on purpose
+    assert [info.path for info in table._handle.store.list("")] == before
 
 
 def test_a_table_without_a_key_gets_no_buckets() -> None:
     table = make(record_key=(), buckets=None)
     with pytest.raises(OptionError):
-        table.repush(buckets=4)
+        table.layout.repush(buckets=4)
     assert table.version == 4
 
 
@@ -78,12 +78,12 @@ def test_keys_that_a_wider_partitioning_does_not_tell_apart_are_refused(met: str
         table.upsert(double)
     client = beside(table, "repush-follow", lambda: table.upsert(double))
     with pytest.raises(RepushRefusedError):
-        client.repush(partition_by=())
+        client.layout.repush(partition_by=())
     assert content(table) == expected
     table.upsert(rows(2, v=9))
-    table.cancel_repush()
+    table.layout.cancel()
     assert content(table) == sorted([*(r for r in expected if r[0] != 2), (2, "x", 9)])
-    assert table.handle.cache.refresh().table.spec.layout.partition_by == ("p",)
+    assert table._handle.cache.refresh().table.spec.layout.partition_by == ("p",)
     nothing_is_left(table)
 
 
@@ -96,9 +96,9 @@ def test_a_key_that_came_twice_and_once_again_is_never_lost() -> None:
         table.delete(where="id = 1 AND p = 'x'")
 
     try:
-        beside(table, "repush-follow", meanwhile).repush(partition_by=())
+        beside(table, "repush-follow", meanwhile).layout.repush(partition_by=())
     except RepushRefusedError:
-        table.cancel_repush()
+        table.layout.cancel()
     assert content(again(table)) == sorted([*without(1), (1, "y", 5)])
 
 
@@ -108,22 +108,22 @@ def test_a_key_that_came_twice_and_once_again_is_never_lost() -> None:
 def test_a_clean_keeps_every_version_from_the_base_on_while_a_repush_is_open() -> None:
     """INV-05: however little the table retains."""
     table = make()
-    opened = begin(table.handle, RepushRequest(buckets=3))
+    opened = begin(table._handle, RepushRequest(buckets=3))
     expected = {table.version: content(table)}
     for number in range(4):
         table.upsert(rows(number, v=10 + number))
         expected[table.version] = content(table)
-        table.clean(table.plan_clean(now=True))
-    table.compact(full=True)
-    table.clean()
-    table.archive()
+        table.maintenance.clean(table.maintenance.clean(now=True, dry_run=True))
+    table.maintenance.compact(full=True)
+    table.maintenance.clean()
+    table.maintenance.archive()
     for version, found in expected.items():
         assert content(again(table), version) == found
     assert again(table).changes(opened.base).to_arrow().num_rows == 8
-    table.repush(buckets=3)
+    table.layout.repush(buckets=3)
     assert content(table) == expected[max(expected)]
     table.upsert(rows(0, v=99))
-    table.clean()
+    table.maintenance.clean()
     with pytest.raises(InstantExpiredError):
         content(table, opened.base)
     nothing_is_left(table)
@@ -131,11 +131,11 @@ def test_a_clean_keeps_every_version_from_the_base_on_while_a_repush_is_open() -
 
 def test_a_cancelled_repush_keeps_no_version() -> None:
     table = make()
-    opened = begin(table.handle, RepushRequest(buckets=3))
+    opened = begin(table._handle, RepushRequest(buckets=3))
     table.upsert(rows(0, v=1))
-    table.cancel_repush()
+    table.layout.cancel()
     table.upsert(rows(1, v=1))
-    table.clean()
+    table.maintenance.clean()
     with pytest.raises(InstantExpiredError):
         content(table, opened.base)
 
@@ -144,7 +144,7 @@ def test_a_cancelled_repush_keeps_no_version() -> None:
 
 
 def options(other: Table) -> None:
-    other.set({"write.buffer.size": "32MiB", "commit.deadline": "7m"})
+    other.alter.set({"write.buffer.size": "32MiB", "commit.deadline": "7m"})
 
 
 def deletes(other: Table) -> None:
@@ -152,12 +152,12 @@ def deletes(other: Table) -> None:
 
 
 def restores(other: Table) -> None:
-    other.restore(version=1)
+    other.versions.restore(version=1)
 
 
 def writes_and_restores(other: Table) -> None:
     other.upsert(rows(1, 50, v=5))
-    other.restore(version=other.version - 1)
+    other.versions.restore(version=other.version - 1)
     other.upsert(rows(51, v=5))
 
 
@@ -175,21 +175,21 @@ def moves(other: Table) -> None:
 
 def archives(other: Table) -> None:
     other.upsert(rows(1, v=5))
-    other.compact(full=True)
-    other.clean()
-    other.archive()
+    other.maintenance.compact(full=True)
+    other.maintenance.clean()
+    other.maintenance.archive()
 
 
 def saves(other: Table) -> None:
-    other.savepoint("kept")
+    other.versions.savepoint("kept")
     other.upsert(rows(1, v=5))
 
 
 ACTS: dict[str, tuple[Callable[[Table], object], list[tuple[int, str, int]] | None]] = {
     "options": (options, FIRST),
-    "compaction": (lambda t: t.compact(full=True), FIRST),
-    "clustering": (lambda t: t.cluster("v"), FIRST),
-    "clean": (lambda t: t.clean(), FIRST),
+    "compaction": (lambda t: t.maintenance.compact(full=True), FIRST),
+    "clustering": (lambda t: t.maintenance.cluster(order_by="v"), FIRST),
+    "clean": (lambda t: t.maintenance.clean(), FIRST),
     "archive": (archives, sorted([*without(1), (1, "x", 5)])),
     "savepoint": (saves, sorted([*without(1), (1, "x", 5)])),
     "deletes": (deletes, without(0, 1)),
@@ -212,28 +212,28 @@ def test_a_repush_leads_to_what_others_made_of_the_table_at_any_of_its_phases(na
         return make(properties={"clean.retain.versions": 20})
 
     def meanwhile(other: Table, _: str) -> None:
-        swapped.append(bool(other.handle.cache.refresh().table.former))
+        swapped.append(bool(other._handle.cache.refresh().table.former))
         act(other)
         found.append(content(again(other)))
 
     for table, client, nth in disturbed(kept, meanwhile, step=3):
         was = len(found)
-        client.repush(buckets=3) if nth % 2 else client.repush(partition_by="p")
+        client.layout.repush(buckets=3) if nth % 2 else client.layout.repush(partition_by="p")
         now = content(again(table))
         met = len(found) > was
         assert now == (found[-1] if met else FIRST)
         if met and expected is not None and not swapped[-1]:  # then it means something else
             assert now == expected
-        assert again(table).handle.cache.refresh().table.repush is None
-        assert not again(table).verify(data=True).problems
+        assert again(table)._handle.cache.refresh().table.repush is None
+        assert not again(table).check.verify(data=True).problems
 
 
 def test_options_that_change_in_the_middle_stay_beside_those_of_the_swap() -> None:
     table = make()
-    beside(table, "repush-follow", lambda: options(table)).repush(
+    beside(table, "repush-follow", lambda: options(table)).layout.repush(
         buckets=3, properties={"file.size.target": "64MiB"}
     )
-    found = again(table).handle.cache.refresh().table.options
+    found = again(table)._handle.cache.refresh().table.options
     assert found.seconds("commit.deadline") == 420
     assert found.size("file.size.target") == 64 << 20
 
@@ -241,24 +241,24 @@ def test_options_that_change_in_the_middle_stay_beside_those_of_the_swap() -> No
 def test_a_savepoint_of_the_old_layout_is_read_and_restored_after_the_swap() -> None:
     """INV-05."""
     table = make(partition_by="p")
-    table.savepoint("old")
-    table.repush(buckets=3, partition_by=())
+    table.versions.savepoint("old")
+    table.layout.repush(buckets=3, partition_by=())
     table.upsert(rows(1, v=4))
-    table.clean()
+    table.maintenance.clean()
     assert content(again(table), 4) == FIRST
-    table.restore(version=4)
+    table.versions.restore(version=4)
     assert content(again(table)) == FIRST
-    assert again(table).handle.cache.refresh().table.spec.layout.partition_by == ("p",)
+    assert again(table)._handle.cache.refresh().table.spec.layout.partition_by == ("p",)
     table.upsert(rows(1, p="y", v=4))
     assert content(again(table)) == sorted([*FIRST, (1, "y", 4)])
-    table.drop_savepoint("old")
+    table.versions.drop_savepoint("old")
     nothing_is_left(table)
 
 
 REWRITES: dict[tuple[str, str], Callable[[Table], object]] = {
-    ("compact", "mor"): lambda t: t.compact(full=True),
-    ("cluster", "cow"): lambda t: t.cluster("v"),
-    ("cluster", "mor"): lambda t: t.cluster("v"),
+    ("compact", "mor"): lambda t: t.maintenance.compact(full=True),
+    ("cluster", "cow"): lambda t: t.maintenance.cluster(order_by="v"),
+    ("cluster", "mor"): lambda t: t.maintenance.cluster(order_by="v"),
 }
 
 
@@ -273,7 +273,7 @@ def test_commit_ids_and_stream_tokens_count_across_the_swap() -> None:
     with stream.writer("upsert", after=None, end="1") as epoch:
         epoch.write(rows(2, v=3))
     before = stream.position
-    table.repush(buckets=3)
+    table.layout.repush(buckets=3)
     client = again(table)
     assert client.upsert(rows(1, v=9), commit_id="one").version == first
     position = client.stream("s").position
@@ -296,7 +296,7 @@ def test_rows_that_were_computed_from_a_read_lose_no_update_across_the_swap(writ
     writer.write(rows(1, v=10))
     if written == "before the swap":
         table.upsert(rows(1, v=1))
-    table.repush(buckets=3, partition_by="p")
+    table.layout.repush(buckets=3, partition_by="p")
     if written == "after the swap":
         table.upsert(rows(1, v=1))
     if written == "never":
@@ -313,7 +313,7 @@ def test_rows_that_were_computed_from_a_read_lose_no_update_across_the_swap(writ
 def test_a_rewrite_that_meets_the_swap_ends_without_an_error(work: str, table_type: str) -> None:
     """INV-15."""
     table = make(table_type=table_type)
-    REWRITES[work, table_type](beside(table, "publish", lambda: table.repush(buckets=3)))
+    REWRITES[work, table_type](beside(table, "publish", lambda: table.layout.repush(buckets=3)))
     assert is_laid_out(table)
     assert content(again(table)) == FIRST
     nothing_is_left(table)
@@ -325,25 +325,25 @@ def test_writers_wait_for_the_last_round_and_commit_after_the_swap() -> None:
     seen: list[bool] = []
 
     def look() -> None:
-        seen.append(bool(again(table).handle.cache.refresh().reservations))
+        seen.append(bool(again(table)._handle.cache.refresh().reservations))
 
     def late() -> None:
         table.upsert(rows(70, v=7))
 
     client = beside(table, "repush-swap", late)
-    client.handle.ports.observer.on["repush-follow"] = lambda: None  # type: ignore[attr-defined]
-    heard = client.handle.ports.observer.heard  # type: ignore[attr-defined]
+    client._handle.ports.observer.on["repush-follow"] = lambda: None  # type: ignore[attr-defined]
+    heard = client._handle.ports.observer.heard  # type: ignore[attr-defined]
 
     def at_follow() -> None:
-        client.handle.ports.observer.on["repush-follow"] = at_follow  # type: ignore[attr-defined]
+        client._handle.ports.observer.on["repush-follow"] = at_follow  # type: ignore[attr-defined]
         if "repush-swap" in heard:
             look()
 
-    client.handle.ports.observer.on["repush-follow"] = at_follow  # type: ignore[attr-defined]
-    client.repush(buckets=3)
+    client._handle.ports.observer.on["repush-follow"] = at_follow  # type: ignore[attr-defined]
+    client.layout.repush(buckets=3)
     assert seen == [True]
     assert content(again(table)) == sorted([*FIRST, (70, "x", 7)])
-    assert not again(table).handle.cache.refresh().reservations
+    assert not again(table)._handle.cache.refresh().reservations
     nothing_is_left(table)
 
 
@@ -360,22 +360,22 @@ def test_the_files_of_a_writer_that_staged_before_and_after_the_swap_are_deleted
     """INV-06: in both layouts, whichever of them its records name."""
     table = make(table_type=table_type, partition_by=before)
     faults = [Fault("crash_before", "put_if_absent", nth=2)]
-    dying, store = open_wrapped(str(table.describe()["uri"]), lambda s: FaultStore(s, []))
+    dying, store = open_wrapped(str(table.inspect.describe()["uri"]), lambda s: FaultStore(s, []))
     writer = dying.writer("upsert", on_conflict="retry").__enter__()
     writer.write(rows(*range(20), v=8))
     writer.write(rows(*range(20, 40), p="z", v=8))
     store._script += faults
-    table.repush(partition_by=after, buckets=3)
+    table.layout.repush(partition_by=after, buckets=3)
     with pytest.raises(SimulatedCrashError):
         writer.__exit__(None, None, None)
     nonce = writer.instant.nonce
 
     def theirs() -> set[str]:
-        listed = (info.path for info in table.handle.store.list(""))
+        listed = (info.path for info in table._handle.store.list(""))
         return {path for path in listed if nonce in path and not path.startswith(".meta/")}
 
     assert len({path.rpartition("/")[0] for path in theirs()}) > 1 or before == after
-    again(table).rollback(writer.instant)
+    again(table).maintenance.rollback(writer.instant)
     assert not theirs()
     assert content(again(table)) == FIRST
     nothing_is_left(table)
@@ -384,7 +384,7 @@ def test_the_files_of_a_writer_that_staged_before_and_after_the_swap_are_deleted
 def test_a_transaction_that_meets_the_swap_is_refused_or_is_there() -> None:
     """INV-04."""
     table = make()
-    client = beside(table, "publish", lambda: table.repush(buckets=3))
+    client = beside(table, "publish", lambda: table.layout.repush(buckets=3))
     try:
         with client.transaction() as tx:
             tx.upsert(rows(1, v=5))
@@ -410,15 +410,15 @@ def test_a_table_without_a_key_is_laid_out_beside_appends_and_deletes() -> None:
 
     expected = sorted([*without(2), (1, "x", 5), (1, "x", 5)])
     for table, client, _ in disturbed(unkeyed, meanwhile, step=3):
-        client.repush(partition_by="p")
+        client.layout.repush(partition_by="p")
         assert content(again(table)) in (expected, FIRST)
-        assert again(table).handle.cache.refresh().table.spec.layout.partition_by == ("p",)
-        assert not again(table).verify(data=True).problems
+        assert again(table)._handle.cache.refresh().table.spec.layout.partition_by == ("p",)
+        assert not again(table).check.verify(data=True).problems
 
 
 def test_an_empty_table_is_laid_out_anew() -> None:
     table = Table.create("memory://repush-unit-empty", SCHEMA, record_key="id", buckets=2)
-    table.repush(buckets=3, table_type="mor", partition_by="p")
+    table.layout.repush(buckets=3, table_type="mor", partition_by="p")
     table.upsert(pa.concat_tables([rows(1), rows(2, p="y")]))
     assert content(again(table)) == [(1, "x", 0), (2, "y", 0)]
 
@@ -429,7 +429,7 @@ def test_a_partial_upsert_gives_way_to_the_ordering_column_that_a_swap_set() -> 
     with table.writer("upsert", missing_columns="keep", on_conflict="retry") as partial:
         partial.write(rows(1, v=0).select(["id", "v"]))
         partial.write(rows(2, v=7).select(["id", "v"]))
-        again(table).repush(ordering="v")
+        again(table).layout.repush(ordering="v")
         again(table).upsert(rows(1, v=5))
     kept = sorted([*without(1, 2), (1, "x", 5), (2, "x", 7)])
     assert content(again(table)) == kept
@@ -449,7 +449,7 @@ def test_a_partial_upsert_that_lacks_a_column_of_the_new_layout_is_run_again(
     else:
         writer = table.writer("upsert", missing_columns="keep", on_conflict="retry")
         work.enter_context(writer).write(given)
-    again(table).repush(**lacked)  # type: ignore[arg-type]  # one option or the other
+    again(table).layout.repush(**lacked)  # type: ignore[arg-type]  # one option or the other
     with pytest.raises(RetryableConflictError, match="'p'"):
         work.close()
     assert content(again(table)) == FIRST
@@ -458,7 +458,7 @@ def test_a_partial_upsert_that_lacks_a_column_of_the_new_layout_is_run_again(
 def test_an_update_of_a_column_that_became_a_partition_is_run_again() -> None:
     table, work = make(), ExitStack()
     work.enter_context(table.transaction()).update({"p": "'z'"}, where="id = 1")
-    again(table).repush(partition_by="p")
+    again(table).layout.repush(partition_by="p")
     with pytest.raises(RetryableConflictError, match="'p'"):
         work.close()
     assert content(again(table)) == FIRST
@@ -468,14 +468,14 @@ def test_many_small_commits_are_followed_by_one_look_at_each_bucket() -> None:
     """A round after them opens the files that are live at its ends, not those of each commit."""
     commits = 40
     table = make(table_type="mor", buckets=1, partition_by=(), properties={"compact": "off"})
-    client, store = open_wrapped(str(table.describe()["uri"]), CountingStore)
+    client, store = open_wrapped(str(table.inspect.describe()["uri"]), CountingStore)
 
     def write() -> None:
         for number in range(commits):
             again(table).upsert(rows(1, 2, v=100 + number))
         store.reset()
 
-    report = doing(client, "repush-follow", write).repush(buckets=2)
+    report = doing(client, "repush-follow", write).layout.repush(buckets=2)
     opened = [call.path for call in store.calls if call.operation == "open_input"]
     assert report.rows_followed == 2
     assert len(opened) < commits, opened

@@ -50,8 +50,8 @@ class Busy:
 
         def write() -> None:
             writer = again(self.table)
-            ports = replace(writer.handle.ports, observer=Phases(on={"wait": hold}))
-            writer._handle = replace(writer.handle, ports=ports)
+            ports = replace(writer._handle.ports, observer=Phases(on={"wait": hold}))
+            writer._opened.handle = replace(writer._handle, ports=ports)
             given = rows(100 + number)
             if self.keyed:
                 writer.upsert(given, on_conflict="retry")
@@ -77,16 +77,18 @@ def test_a_repush_ends_while_a_commit_comes_before_each_look_at_the_head(*, keye
     """INV-04: writers wait for its last round, and every row of theirs is there afterwards."""
     table = make() if keyed else make(record_key=(), buckets=None)
     crowd, client = Busy(table, keyed=keyed), again(table)
-    client._handle = replace(client.handle, ports=replace(client.handle.ports, observer=crowd))
+    client._opened.handle = replace(
+        client._handle, ports=replace(client._handle.ports, observer=crowd)
+    )
     layout = {"buckets": 3} if keyed else {"partition_by": "p"}
-    report = client.repush(**layout)  # type: ignore[arg-type]  # one of two
+    report = client.layout.repush(**layout)  # type: ignore[arg-type]  # one of two
     assert report.version is not None
     assert crowd.waited, "nobody had to wait"
     count = crowd.finish()
     assert crowd.landed == count
     found = set(again(table).scan().to_arrow()["id"].to_pylist())
     assert found == {*range(10), *range(100, 100 + count)}
-    assert not again(table).verify(data=True).problems
+    assert not again(table).check.verify(data=True).problems
 
 
 @pytest.mark.parametrize("kept", [SCOPE_TABLE, SCOPE_BUCKETS])

@@ -31,7 +31,7 @@ def make(uri: str, table_type: str = "cow", **options: object) -> Table:
 
 def codecs(table: Table) -> dict[str, str]:
     """Return the codec of each live file."""
-    handle = table.handle
+    handle = table._handle
     files = handle.cache.refresh().snapshot(handle.store).files["path"].to_pylist()
     found = {}
     for path in files:
@@ -48,14 +48,14 @@ def test_every_writer_packs_new_files_as_the_table_says_from_then_on(
     table.upsert(rows(*range(20)))
     old = codecs(table)
     assert set(old.values()) == {"SNAPPY"}
-    table.set(ZSTD)
+    table.alter.set(ZSTD)
     writes: tuple[Callable[[], object], ...] = (
         lambda: table.upsert(rows(1, 2, 30)),
         lambda: table.update({"name": "'x'"}, where="id = 5"),
         lambda: table.merge(rows(6, 40), matched=Update(), not_matched=Insert()),
         lambda: table.delete(where="id = 7"),
-        lambda: table.compact(full=True),
-        lambda: table.cluster("name"),
+        lambda: table.maintenance.compact(full=True),
+        lambda: table.maintenance.cluster(order_by="name"),
         lambda: table.overwrite(rows(*range(9))),
     )
     for write in writes:
@@ -78,7 +78,7 @@ def test_a_repush_packs_every_file_anew_and_keeps_the_layout(kind: str) -> None:
     table.upsert(rows(*range(20)))
     table.upsert(rows(3, 4, 50))
     before = table.scan().to_arrow().sort_by("id")
-    table.repush(properties=ZSTD)
+    table.layout.repush(properties=ZSTD)
     assert set(codecs(table).values()) == {"ZSTD"}
     assert table.scan().to_arrow().sort_by("id").equals(before)
     table.upsert(rows(60))
@@ -92,15 +92,15 @@ def test_a_level_that_does_not_fit_is_refused_wherever_it_is_named_and_nothing_i
     table = make("memory://packed-well", **ZSTD)
     version = table.version
     changes: tuple[Callable[[], object], ...] = (
-        lambda: table.set({"file.compression.level": 23}),
-        lambda: table.set({"file.compression": "snappy"}),
-        lambda: table.repush(properties={"file.compression": "snappy"}),
+        lambda: table.alter.set({"file.compression.level": 23}),
+        lambda: table.alter.set({"file.compression": "snappy"}),
+        lambda: table.layout.repush(properties={"file.compression": "snappy"}),
     )
     for change in changes:
         with pytest.raises(OptionError) as caught:
             change()
         assert caught.value.key == "file.compression.level"
     assert table.version == version
-    table.set({"file.compression": "snappy", "file.compression.level": 0})
+    table.alter.set({"file.compression": "snappy", "file.compression.level": 0})
     table.upsert(rows(1))
     assert set(codecs(table).values()) == {"SNAPPY"}

@@ -32,40 +32,40 @@ BESIDE: dict[str, tuple[dict[str, object], dict[str, object], Act, Act]] = {
     "sinks that cannot tell keys apart": (
         {},
         {"partition_by": "year(day)"},
-        lambda table: table.add_replica("eu=memory://repush-fitting-eu"),
-        lambda table: table.remove_replica("eu"),
+        lambda table: table.replicas.add("eu=memory://repush-fitting-eu"),
+        lambda table: table.replicas.remove("eu"),
     ),
     "a time to live by what is not kept": (
         WRITTEN,
         {"properties": {"rows.written": "off"}},
-        lambda table: table.set_ttl("written 30d row"),
-        lambda table: table.set_ttl(None),
+        lambda table: table.alter.set_ttl("written 30d row"),
+        lambda table: table.alter.set_ttl(None),
     ),
     "a time to live of a column that is no partition": (
         {"partition_by": "day"},
         {"partition_by": ()},
-        lambda table: table.set_ttl("day 30d partition"),
-        lambda table: table.set_ttl(None),
+        lambda table: table.alter.set_ttl("day 30d partition"),
+        lambda table: table.alter.set_ttl(None),
     ),
     "a level of another codec": (
         {},
         {"properties": {"file.compression": "snappy"}},
-        lambda table: table.set({"file.compression": "gzip", "file.compression.level": 9}),
-        lambda table: table.set({"file.compression.level": 0}),
+        lambda table: table.alter.set({"file.compression": "gzip", "file.compression.level": 9}),
+        lambda table: table.alter.set({"file.compression.level": 0}),
     ),
 }
 UNDONE: dict[str, tuple[dict[str, object], dict[str, object], Act, Act]] = {
     "sinks that cannot tell keys apart": (
         {"partition_by": "year(day)"},
         {"partition_by": ()},
-        lambda table: table.add_replica("eu=memory://repush-fitting-eu"),
-        lambda table: table.remove_replica("eu"),
+        lambda table: table.replicas.add("eu=memory://repush-fitting-eu"),
+        lambda table: table.replicas.remove("eu"),
     ),
     "a time to live of a column that was no partition": (
         {},
         {"partition_by": "day"},
-        lambda table: table.set_ttl("day 30d partition"),
-        lambda table: table.set_ttl(None),
+        lambda table: table.alter.set_ttl("day 30d partition"),
+        lambda table: table.alter.set_ttl(None),
     ),
 }
 
@@ -77,40 +77,40 @@ def test_what_is_set_beside_a_repush_fits_the_table_that_it_leads_to(name: str) 
     table = make(**how)
     client = beside(table, "repush-load", lambda: act(again(table)))
     with pytest.raises(RepushRefusedError):
-        client.repush(**call)  # type: ignore[arg-type]  # as above
+        client.layout.repush(**call)  # type: ignore[arg-type]  # as above
     assert again(table).scan().count() == 2
     back(again(table))
-    assert client.repush(**call).version is not None  # type: ignore[arg-type]  # as above
+    assert client.layout.repush(**call).version is not None  # type: ignore[arg-type]  # as above
     assert again(table).scan().count() == 2
 
 
 def test_a_table_with_sinks_gets_no_partitions_by_which_they_cannot_tell_keys_apart() -> None:
     table = make()
-    before = table.add_replica("eu=memory://repush-fitting-eu").version
+    before = table.replicas.add("eu=memory://repush-fitting-eu").version
     with pytest.raises(OptionError):
-        table.repush(partition_by="year(day)")
+        table.layout.repush(partition_by="year(day)")
     assert again(table).version == before
 
 
 def test_a_table_with_sinks_gets_no_partitions_between_which_a_key_can_move() -> None:
     """A sink keeps a row by its key and partition, so every write would be refused after it."""
     table = make(unique="table")
-    before = table.add_replica("eu=memory://repush-fitting-eu").version
+    before = table.replicas.add("eu=memory://repush-fitting-eu").version
     with pytest.raises(OptionError):
-        table.repush(partition_by="day")
+        table.layout.repush(partition_by="day")
     assert again(table).version == before
-    assert table.repush(buckets=2).version is not None
+    assert table.layout.repush(buckets=2).version is not None
 
 
 @pytest.mark.parametrize("field", ["day", "year(day)"])
 def test_an_undo_never_lays_rows_out_by_another_column_of_the_name(field: str) -> None:
     """A column is its id."""
     table = make(partition_by=field)
-    table.repush(partition_by=())
-    table.alter().rename("day", "date").add("day", "date").commit()
+    table.layout.repush(partition_by=())
+    table.alter.columns().rename("day", "date").add("day", "date").commit()
     before = table.version
     with pytest.raises(RepushRefusedError) as caught:
-        table.undo_repush()
+        table.layout.undo()
     assert caught.value.columns == ["day"]
     assert again(table).version == before
 
@@ -123,26 +123,26 @@ def test_an_undo_leads_to_no_layout_that_does_not_go_with_what_was_set_since(
     """Whether it moves the rows or brings the old files back: nobody could write that table."""
     how, call, act, back = UNDONE[name]
     table = make(**how)
-    table.repush(**call)  # type: ignore[arg-type]  # as above
+    table.layout.repush(**call)  # type: ignore[arg-type]  # as above
     if written:
         table.upsert(table.scan().to_arrow())
     act(table)
     before = table.version
     with pytest.raises(OptionError):
-        table.undo_repush()
+        table.layout.undo()
     assert again(table).version == before
     back(table)
-    assert table.undo_repush().version is not None
+    assert table.layout.undo().version is not None
     table.upsert(table.scan().to_arrow())
     assert again(table).scan().count() == 2
 
 
 def test_an_undo_fits_what_is_set_until_its_decision() -> None:
     table = make()
-    table.repush(partition_by="day")
-    client = beside(table, "publish", lambda: again(table).set_ttl("day 30d partition"))
+    table.layout.repush(partition_by="day")
+    client = beside(table, "publish", lambda: again(table).alter.set_ttl("day 30d partition"))
     with pytest.raises(OptionError):
-        client.undo_repush()
+        client.layout.undo()
     assert again(table).scan().count() == 2
 
 
@@ -153,7 +153,7 @@ def test_options_for_a_source_that_takes_none_are_refused(source: str, tmp_path:
     pq.write_table(table.scan().to_arrow(), tmp_path / "a.parquet")
     named = source.format(place=tmp_path)
     with pytest.raises(OptionError) as caught:
-        table.repush(source=named, source_options={"access_key": "AKIA"})
+        table.layout.repush(source=named, source_options={"access_key": "AKIA"})
     assert "AKIA" not in str(caught.value)
     assert again(table).version == 1
-    assert table.repush(source=named).version is not None
+    assert table.layout.repush(source=named).version is not None

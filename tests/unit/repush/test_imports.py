@@ -82,28 +82,28 @@ def test_an_import_brings_every_row_and_carries_over_what_is_committed_since(
     """A kill after any task is gone on with, and no task is loaded twice (INV-09)."""
     source, table = (
         write(tmp_path / "source"),
-        Table.open(make().handle.store.address.uri, allow=f"{tmp_path}/*"),
+        Table.open(make()._handle.store.address.uri, allow=f"{tmp_path}/*"),
     )
-    opened = begin(table.handle, wanted(source))
+    opened = begin(table._handle, wanted(source))
     assert opened.source is not None
     assert opened.source.rows == 5
     table.upsert(rows(2, 50, v=9))
-    shadow = Shadow.open(table.handle, opened)
-    load = Load.of(table.handle, shadow)
+    shadow = Shadow.open(table._handle, opened)
+    load = Load.of(table._handle, shadow)
     assert len(load.parts) > 1
     load.run(shadow, shadow.progress())
-    report = table.repush(source=source, rows_per_task=2)
+    report = table.layout.repush(source=source, rows_per_task=2)
     assert report.rows_loaded < 5
     expected = {row[0]: row for row in IMPORTED} | {2: (2, "x", 9), 50: (50, "x", 9)}
     assert content(table) == sorted(expected.values())
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 def test_a_delta_table_is_read_in_the_version_with_which_the_repush_began(tmp_path: Path) -> None:
     source, table = delta(tmp_path / "source"), make()
-    begin(table.handle, wanted(source))
+    begin(table._handle, wanted(source))
     deltalake.write_deltalake(tmp_path / "source", rows(300), mode="overwrite")
-    table.repush(source=source)
+    table.layout.repush(source=source)
     assert content(table) == IMPORTED
 
 
@@ -113,15 +113,15 @@ def test_a_source_that_went_away_ends_the_repush_with_its_name(
 ) -> None:
     """Nothing of the table changes, and a cancel ends it."""
     source, table = write(tmp_path / "source"), make()
-    begin(table.handle, wanted(source))
+    begin(table._handle, wanted(source))
     (tmp_path / "source").rename(tmp_path / "gone")
     with pytest.raises(RepushRefusedError) as caught:
-        table.repush(source=source)
+        table.layout.repush(source=source)
     assert caught.value.source == source
     assert content(table) == FIRST
-    table.cancel_repush()
+    table.layout.cancel()
     with pytest.raises(OptionError):
-        table.repush(source=source)
+        table.layout.repush(source=source)
 
 
 @pytest.mark.parametrize("at", ["0", "1", "p=z/0"])
@@ -132,7 +132,7 @@ def test_plain_files_that_lack_a_column_are_refused(at: str, tmp_path: Path) -> 
     pq.write_table(rows(7).drop_columns(["v"]), tmp_path / "source" / f"{at}.parquet")
     before = table.version
     with pytest.raises(SchemaMismatchError, match="'v'"):
-        table.repush(source=source)
+        table.layout.repush(source=source)
     assert again(table).version == before
 
 
@@ -140,14 +140,14 @@ def test_plain_files_beside_directories_that_give_a_column_are_refused(tmp_path:
     source, table = partitioned(tmp_path / "source"), make()
     pq.write_table(rows(7).drop_columns(["p"]), tmp_path / "source" / "z.parquet")
     with pytest.raises(SchemaMismatchError, match="'p'"):
-        table.repush(source=source)
+        table.layout.repush(source=source)
 
 
 @pytest.mark.parametrize("change", ["more", "fewer", "other"])
 def test_plain_files_that_changed_since_are_refused(change: str, tmp_path: Path) -> None:
     """Nobody could tell which rows of them were loaded."""
     source, table = parquet(tmp_path / "source"), make()
-    begin(table.handle, wanted(source))
+    begin(table._handle, wanted(source))
     match change:
         case "more":
             pq.write_table(rows(301), tmp_path / "source" / "9.parquet")
@@ -156,7 +156,7 @@ def test_plain_files_that_changed_since_are_refused(change: str, tmp_path: Path)
         case _:
             pq.write_table(rows(1, 2, 3, v=8), tmp_path / "source" / "0.parquet")
     with pytest.raises(RepushRefusedError):
-        table.repush(source=source)
+        table.layout.repush(source=source)
     assert content(table) == FIRST
 
 
@@ -178,10 +178,10 @@ def test_plain_files_that_change_while_they_are_read_are_refused(
 
     table = beside(make(), PROGRESS, act)
     with pytest.raises(RepushRefusedError) as caught:
-        table.repush(source=source, rows_per_task=2)
+        table.layout.repush(source=source, rows_per_task=2)
     assert caught.value.source == source
     assert content(table) == FIRST
-    table.cancel_repush()
+    table.layout.cancel()
 
 
 @pytest.mark.parametrize("write", [delta, iceberg])
@@ -196,7 +196,7 @@ def test_files_that_go_while_they_are_read_end_the_repush_with_the_name_of_the_s
 
     table = beside(make(), PROGRESS, act)
     with pytest.raises(RepushRefusedError) as caught:
-        table.repush(source=source, rows_per_task=2)
+        table.layout.repush(source=source, rows_per_task=2)
     assert caught.value.source == source
     assert content(table) == FIRST
 
@@ -209,7 +209,7 @@ def test_columns_that_do_not_fit_are_refused_before_anything_is_written(
     for number, schema in enumerate(("id bigint, p string", "id bigint, p bigint, v bigint")):
         table = Table.create(f"memory://import-columns-{tmp_path.name}-{number}/t", schema)
         with pytest.raises(SchemaMismatchError):
-            table.repush(source=source)
+            table.layout.repush(source=source)
         assert table.version == 0
 
 
@@ -218,7 +218,7 @@ def test_files_with_different_columns_are_no_source(tmp_path: Path) -> None:
     other = rows(7).set_column(2, "v", pa.array(["text"]))
     pq.write_table(other, tmp_path / "source" / "7.parquet")
     with pytest.raises(SchemaMismatchError):
-        table.repush(source=source)
+        table.layout.repush(source=source)
     assert table.version == 4
 
 
@@ -234,9 +234,9 @@ def test_the_directory_of_a_table_is_no_directory_of_plain_files(kind: str, tmp_
         case _:
             theirs = Table.create(str(place), SCHEMA)
             theirs.append(rows(1, 2))
-            theirs.compact(full=True)
+            theirs.maintenance.compact(full=True)
     with pytest.raises(OptionError):
-        table.repush(source=f"parquet:{place}")
+        table.layout.repush(source=f"parquet:{place}")
     assert table.version == 4
 
 
@@ -246,9 +246,9 @@ def test_an_address_leads_to_the_same_place_from_any_directory(
     parquet(tmp_path / "source")
     table = make()
     monkeypatch.chdir(tmp_path)
-    begin(table.handle, wanted("parquet:source"))
+    begin(table._handle, wanted("parquet:source"))
     monkeypatch.chdir("/")
-    table.repush(source=f"parquet:{tmp_path}/source", rows_per_task=2)
+    table.layout.repush(source=f"parquet:{tmp_path}/source", rows_per_task=2)
     assert content(table) == IMPORTED
 
 

@@ -50,8 +50,8 @@ def test_moments_and_local_times_are_imported_from_int96_as_they_are(
     table = Table.create(
         f"memory://int96-{next(_NAMES)}", f"id bigint, at {shape.format(kind)}, part string"
     )
-    table.alter().drop("part").commit()
-    table.repush(source=source)
+    table.alter.columns().drop("part").commit()
+    table.layout.repush(source=source)
     found = table.scan().to_arrow().sort_by("id")["at"].to_pylist()
     if kind == "timestamp":
         found = _without_zone(found)
@@ -73,7 +73,7 @@ def test_a_local_time_beside_int96_is_still_no_moment(tmp_path: Path) -> None:
     pq.write_table(pa.table({"at": day}), tmp_path / "plain.parquet")
     table = Table.create(f"memory://int96-{next(_NAMES)}", "at timestamp")
     with pytest.raises(SchemaError):
-        table.repush(source=f"parquet:{tmp_path / 'plain.parquet'}")
+        table.layout.repush(source=f"parquet:{tmp_path / 'plain.parquet'}")
 
 
 def test_files_of_which_only_some_have_int96_are_refused_by_the_column(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_files_of_which_only_some_have_int96_are_refused_by_the_column(tmp_path:
     _file(tmp_path / "b.parquet", {"at": day}, int96=False)
     table = Table.create(f"memory://int96-{next(_NAMES)}", "at timestamp")
     with pytest.raises(SchemaError) as told:
-        table.repush(source=f"parquet:{tmp_path}")
+        table.layout.repush(source=f"parquet:{tmp_path}")
     assert told.value.column == "at"
     assert table.version == 0
 
@@ -92,5 +92,5 @@ def test_int96_in_a_partitioned_directory_is_imported(tmp_path: Path) -> None:
     place.mkdir()
     _file(place / "a.parquet", {"at": pa.array(_DAYS[:1], _US)})
     table = Table.create(f"memory://int96-{next(_NAMES)}", "day int, at timestamp")
-    table.repush(source=f"parquet:{tmp_path}")
+    table.layout.repush(source=f"parquet:{tmp_path}")
     assert _without_zone(table.scan().to_arrow()["at"].to_pylist()) == _DAYS[:1]

@@ -27,12 +27,12 @@ def _narrow_again(kind: str) -> tuple[Table, int, int]:
     table, source = (Table.create(uri, data.schema, record_key="k") for uri in uris)
     table.upsert(data.slice(0, 2))
     source.upsert(data)
-    swapped = table.repush(source=uris[1], buckets=2).version
-    table.alter().widen("c", type_name(wide)).commit()
+    swapped = table.layout.repush(source=uris[1], buckets=2).version
+    table.alter.columns().widen("c", type_name(wide)).commit()
     large_rows = pa.table({"k": [2, 4], "c": pa.array([large] * 2, wide)})
     version = table.upsert(large_rows).version
     table.upsert(pa.table({"k": [5], "c": pa.array([small], narrow)}))
-    table.restore(version=swapped)
+    table.versions.restore(version=swapped)
     table.upsert(pa.table({"k": [6], "c": pa.array([small], narrow)}))
     return table, version, swapped
 
@@ -41,17 +41,17 @@ def _narrow_again(kind: str) -> tuple[Table, int, int]:
 def test_an_undo_leads_over_values_that_a_restore_took_back(kind: str) -> None:
     """Its columns have no such values any more, and need none."""
     table, _, swapped = _narrow_again(kind)
-    table.undo_repush(swapped)
+    table.layout.undo(swapped)
     found = table.scan().to_arrow()
     assert sorted(found["k"].to_pylist()) == [1, 2, 6]
     assert found["c"].to_pylist() == [WIDER[kind][1]] * 3
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 @pytest.mark.parametrize("kind", WIDER)
 def test_rows_of_a_version_with_wider_values_are_refused(kind: str) -> None:
     table, version, _ = _narrow_again(kind)
     with pytest.raises(RepushRefusedError, match="'c'"):
-        table.repush(source=version)
-    table.cancel_repush()
+        table.layout.repush(source=version)
+    table.layout.cancel()
     assert table.scan().count() == 4

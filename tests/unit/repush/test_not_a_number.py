@@ -31,7 +31,7 @@ def make(**how: object) -> Table:
 
 def refused(client: Table, told: str, **call: object) -> None:
     with pytest.raises(RepushRefusedError, match="'at' is NaN") as caught:
-        client.repush(**call)  # type: ignore[arg-type]  # as above
+        client.layout.repush(**call)  # type: ignore[arg-type]  # as above
     assert caught.value.column == "at"
     assert told in str(caught.value)
 
@@ -41,9 +41,9 @@ def test_rows_that_nothing_could_replace_get_no_ordering(table_type: str) -> Non
     table = make(table_type=table_type)
     table.upsert(rows((1, NAN)))
     refused(table, "the table", ordering="at")
-    table.cancel_repush()
+    table.layout.cancel()
     table.upsert(rows((1, 5.0)))
-    table.repush(ordering="at")
+    table.layout.repush(ordering="at")
     table.upsert(rows((1, 4.0), (2, 0.0)))
     assert sorted(again(table).scan().to_arrow().to_pylist(), key=lambda row: row["id"]) == [
         {"id": 1, "at": 5.0},
@@ -56,7 +56,7 @@ def test_rows_written_beside_a_repush_are_asked_too() -> None:
     client = beside(table, "repush-follow", lambda: table.upsert(rows((3, NAN))))
     refused(client, "the table", ordering="at")
     table.delete(where="id = 3")
-    assert client.repush(ordering="at").version is not None
+    assert client.layout.repush(ordering="at").version is not None
     assert again(table).scan().count() == 2
 
 
@@ -70,20 +70,20 @@ def test_rows_of_a_source_are_asked(how: dict[str, object], tmp_path: Path) -> N
 
 def test_an_undo_gives_no_ordering_to_rows_that_nothing_could_replace() -> None:
     table = make(ordering="at")
-    table.repush(ordering="")
+    table.layout.repush(ordering="")
     table.upsert(rows((1, NAN)))
     with pytest.raises(RepushRefusedError, match="'at' is NaN"):
-        table.undo_repush()
-    table.cancel_repush()
+        table.layout.undo()
+    table.layout.cancel()
     table.upsert(rows((1, 0.5)))
-    table.undo_repush()
+    table.layout.undo()
     table.upsert(rows((1, 0.1)))
     assert 0.5 in again(table).scan().to_arrow()["at"].to_pylist()
 
 
 def test_a_column_that_orders_nothing_may_have_them() -> None:
     table = make(ordering="at")
-    table.repush(ordering="")
+    table.layout.repush(ordering="")
     table.upsert(rows((1, NAN)))
-    table.repush(buckets=3)
+    table.layout.repush(buckets=3)
     assert again(table).scan().count() == 2

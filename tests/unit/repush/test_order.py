@@ -36,11 +36,13 @@ def large(**how: object) -> Table:
 
 
 def orders(table: Table) -> set[int]:
-    return set(table.handle.cache.refresh().snapshot(table.handle.store).files["order"].to_pylist())
+    return set(
+        table._handle.cache.refresh().snapshot(table._handle.store).files["order"].to_pylist()
+    )
 
 
 def repush(table: Table) -> object:
-    return table.repush(buckets=3, sort_by=["p", "v"], rows_per_task=4)
+    return table.layout.repush(buckets=3, sort_by=["p", "v"], rows_per_task=4)
 
 
 @pytest.mark.parametrize(
@@ -52,16 +54,16 @@ def test_rows_lie_in_the_order_that_a_repush_was_told(how: dict[str, object]) ->
     """INV-04: each file says that it is in the order, and its rows are."""
     table = large(**how)
     before = table.scan().to_arrow().sort_by("id")
-    report = table.repush(sort_by=["x", "id"], rows_per_task=150)
+    report = table.layout.repush(sort_by=["x", "id"], rows_per_task=150)
     assert orders(table) == {BY_X}
     assert "sort" in report.seconds
-    for path in table.files()["path"].to_pylist():
-        with table.handle.store.filesystem().open_input_file(path) as file:
+    for path in table.inspect.files()["path"].to_pylist():
+        with table._handle.store.filesystem().open_input_file(path) as file:
             found = pq.read_table(file).select(["x", "id"])
         assert found.equals(found.sort_by([("x", "ascending"), ("id", "ascending")]))
     assert table.scan().to_arrow().sort_by("id").equals(before)
     assert table.scan(where="x < 10").count() == len([x for x in before["x"].to_pylist() if x < 10])
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
     assert table.properties["cluster.by"] == "x,id"
     assert table.properties["cluster.kind"] == "sort"
 
@@ -70,14 +72,14 @@ def test_rows_lie_in_the_order_that_a_repush_was_told(how: dict[str, object]) ->
 def test_merges_into_rows_in_an_order_of_columns_find_their_keys(table_type: str) -> None:
     """INV-08: a merge needs the order of keys, and makes it."""
     table = large(table_type=table_type)
-    table.repush(sort_by="x", buckets=3)
+    table.layout.repush(sort_by="x", buckets=3)
     expected = {row["id"]: row["x"] for row in table.scan().to_arrow().to_pylist()}
     table.upsert(pa.table({"id": [1, 250, 499, 900], "x": [-1, -2, -3, -4]}))
     table.delete(keys=pa.table({"id": [2, 3]}))
     expected.update({1: -1, 250: -2, 499: -3, 900: -4})
     del expected[2], expected[3]
     assert {r["id"]: r["x"] for r in table.scan().to_arrow().to_pylist()} == expected
-    table.repush(sort_by=())
+    table.layout.repush(sort_by=())
     assert orders(table) <= {KEY_ORDER, NO_ORDER}
     assert {r["id"]: r["x"] for r in table.scan().to_arrow().to_pylist()} == expected
 
@@ -85,8 +87,8 @@ def test_merges_into_rows_in_an_order_of_columns_find_their_keys(table_type: str
 def test_a_repush_keeps_the_order_that_the_table_has() -> None:
     """Without it, scans would read every file until each bucket is clustered again."""
     table = large(properties={"cluster.by": "x,id", "cluster.kind": "sort"})
-    table.cluster()
-    table.repush(buckets=5)
+    table.maintenance.cluster()
+    table.layout.repush(buckets=5)
     assert orders(table) == {BY_X}
 
 
@@ -135,5 +137,5 @@ def test_an_order_that_the_table_cannot_have_is_refused_before_anything_is_writt
 ) -> None:
     table = make()
     with pytest.raises((OptionError, SchemaError)):
-        table.repush(**wanted)  # type: ignore[arg-type]  # wrong on purpose
+        table.layout.repush(**wanted)  # type: ignore[arg-type]  # wrong on purpose
     assert table.version == 4

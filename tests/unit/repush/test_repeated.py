@@ -20,18 +20,18 @@ def test_a_repush_from_a_source_is_swapped_in_once_under_its_commit_id() -> None
     table = make()
     good = table.version
     table.upsert(rows(1, v=9))
-    report = table.repush(source=good, commit_id="back")
+    report = table.layout.repush(source=good, commit_id="back")
     table.upsert(rows(70, v=7))
-    repeated = again(table).repush(source=good, commit_id="back")
+    repeated = again(table).layout.repush(source=good, commit_id="back")
     assert repeated.version == report.version
     assert (70, "x", 7) in content(table)
-    assert table.find_commit("back").version == report.version
+    assert table.inspect.find_commit("back").version == report.version
     with pytest.raises(UndoneError):
-        _restored(table, good).repush(source=good, commit_id="back")
+        _restored(table, good).layout.repush(source=good, commit_id="back")
 
 
 def _restored(table: Table, version: int) -> Table:
-    table.restore(version=version)
+    table.versions.restore(version=version)
     return again(table)
 
 
@@ -42,13 +42,17 @@ def test_a_repush_that_is_killed_anywhere_and_called_again_is_swapped_in_once() 
         table = make()
         good = table.version
         table.upsert(rows(1, v=9))
-        reached = killed(table, nth, lambda one, v=good: one.repush(source=v, commit_id="back"))
+        reached = killed(
+            table, nth, lambda one, v=good: one.layout.repush(source=v, commit_id="back")
+        )
         late = again(table).upsert(rows(70, v=7)).version
-        version = again(table).repush(source=good, commit_id="back").version
-        found = {h.operation: h.version for h in again(table).history()}
+        version = again(table).layout.repush(source=good, commit_id="back").version
+        found = {h.operation: h.version for h in again(table).inspect.history()}
         carried = [(70, "x", 7)] if found["begin-repush"] < late else []
         assert content(again(table)) == sorted([*FIRST, *carried])
-        swaps = [h.version for h in again(table).history() if h.operation == "repush-source"]
+        swaps = [
+            h.version for h in again(table).inspect.history() if h.operation == "repush-source"
+        ]
         assert swaps == [version]
         if not reached:
             return
@@ -57,13 +61,13 @@ def test_a_repush_that_is_killed_anywhere_and_called_again_is_swapped_in_once() 
 
 def test_a_commit_id_that_another_commit_took_ends_in_an_error_and_changes_nothing() -> None:
     table = make()
-    begin(table.handle, RepushRequest(buckets=3, commit_id="taken"))
+    begin(table._handle, RepushRequest(buckets=3, commit_id="taken"))
     with table.writer("upsert", commit_id="taken") as writer:
         writer.write(rows(70, v=7))
     for call in ({}, {"commit_id": "taken"}):
         with pytest.raises(RepushRefusedError, match="taken"):
-            table.repush(buckets=3, **call)
-    table.cancel_repush()
+            table.layout.repush(buckets=3, **call)
+    table.layout.cancel()
     assert content(table) == sorted([*FIRST, (70, "x", 7)])
 
 
@@ -73,17 +77,17 @@ def test_a_commit_id_of_another_operation_never_passes_for_a_repush(expire: str 
     table = make(properties={"rows.written": "on"})
     version = table.upsert(rows(70, v=7), commit_id="taken").version
     with pytest.raises(RepushRefusedError, match="taken") as caught:
-        table.repush(buckets=3, expire=expire, commit_id="taken")
+        table.layout.repush(buckets=3, expire=expire, commit_id="taken")
     assert caught.value.version == version
     assert again(table).version == version
 
 
 def test_an_open_repush_is_not_that_of_another_commit_id() -> None:
     table = make()
-    begin(table.handle, RepushRequest(buckets=3, commit_id="one"))
+    begin(table._handle, RepushRequest(buckets=3, commit_id="one"))
     with pytest.raises(RepushOpenError):
-        table.repush(buckets=3, commit_id="two")
-    assert table.repush(buckets=3).version == table.find_commit("one").version
+        table.layout.repush(buckets=3, commit_id="two")
+    assert table.layout.repush(buckets=3).version == table.inspect.find_commit("one").version
 
 
 def test_an_undo_beside_a_repush_from_a_source_is_shown_by_change_reads_or_refused() -> None:
@@ -92,16 +96,16 @@ def test_an_undo_beside_a_repush_from_a_source_is_shown_by_change_reads_or_refus
 
     def lay_out() -> Table:
         table = make()
-        table.repush(buckets=3)
+        table.layout.repush(buckets=3)
         return table
 
     def replace_rows(other: Table, _: str) -> None:
-        other.repush(source=1)
+        other.layout.repush(source=1)
 
     for table, client, _ in disturbed(lay_out, replace_rows):
         before, version = content(table), table.version
         try:
-            client.undo_repush()
+            client.layout.undo()
         except (RetryableConflictError, RepushOpenError):
             refused += 1
         after = content(again(table))
@@ -117,22 +121,22 @@ def test_an_undo_beside_a_sink_that_is_added_never_changes_rows_behind_its_back(
         table = make(record_key="id")
         good = table.version
         table.upsert(rows(1, v=9))
-        table.repush(source=good)
+        table.layout.repush(source=good)
         return table
 
     name = f"memory://repeated-sink-{next(NAMES)}"
     Table.create(name, make().schema, record_key="id", buckets=1)
 
     def add(other: Table, _: str) -> None:
-        other.add_replica(f"eu={name}")
+        other.replicas.add(f"eu={name}")
 
     for table, client, _ in disturbed(replaced, add):
         before = content(table)
         try:
-            client.undo_repush()
+            client.layout.undo()
         except OptionError:
             assert content(again(table)) == before
-        history = list(again(table).history())
+        history = list(again(table).inspect.history())
         undone = max((h.version for h in history if h.operation == "repush-source"), default=0)
         added = max((h.version for h in history if h.operation == "property"), default=0)
         assert not added or undone < added
@@ -141,12 +145,12 @@ def test_an_undo_beside_a_sink_that_is_added_never_changes_rows_behind_its_back(
 @pytest.mark.parametrize("source", [1, "kept"])
 def test_options_for_a_version_of_the_table_are_refused(source: int | str) -> None:
     table = make()
-    table.savepoint("kept")
+    table.versions.savepoint("kept")
     before = table.version
     with pytest.raises(OptionError, match="source_options"):
-        table.repush(source=source, source_options={"key": "value"})
+        table.layout.repush(source=source, source_options={"key": "value"})
     with pytest.raises(OptionError, match="source_options"):
-        table.repush(buckets=3, source_options={"key": "value"})
+        table.layout.repush(buckets=3, source_options={"key": "value"})
     assert table.version == before
 
 
@@ -158,11 +162,11 @@ def test_an_older_version_comes_back_in_the_columns_that_the_table_has_now() -> 
     table.upsert(_numbered(a=1, b=2, gone=3))
     old = table.version
     table.upsert(_numbered(a=5, b=6, gone=7))
-    change = table.alter().rename("a", "t").rename("b", "a").rename("t", "b").drop("gone")
+    change = table.alter.columns().rename("a", "t").rename("b", "a").rename("t", "b").drop("gone")
     change.add("gone", "int").add("c", "int", default=7).commit()
-    table.repush(source=old)
+    table.layout.repush(source=old)
     assert table.scan().to_arrow().to_pylist() == [{"id": 1, "b": 1, "a": 2, "gone": None, "c": 7}]
-    table.undo_repush()
+    table.layout.undo()
     assert table.scan().to_arrow().to_pylist() == [{"id": 1, "b": 5, "a": 6, "gone": None, "c": 7}]
 
 

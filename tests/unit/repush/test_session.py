@@ -23,9 +23,9 @@ def test_what_is_no_session_is_refused_before_anything_is_written(session: objec
     table = make()
     before = table.version
     with pytest.raises(OptionError, match="session"):
-        table.repush(buckets=3, expire="v 1d row", spark=session)  # type: ignore[arg-type]  # that is the point
+        table.layout.repush(buckets=3, expire="v 1d row", spark=session)  # type: ignore[arg-type]  # that is the point
     with pytest.raises(OptionError, match="session"):
-        table.repush(buckets=3, spark=session)  # type: ignore[arg-type]  # that is the point
+        table.layout.repush(buckets=3, spark=session)  # type: ignore[arg-type]  # that is the point
     assert table.version == before
 
 
@@ -33,7 +33,7 @@ def test_a_table_that_executors_cannot_reach_is_refused_before_anything_is_writt
     table = make()
     before = table.version
     with pytest.raises(CapabilityMissingError):
-        table.repush(buckets=3, spark=SparkSession())  # type: ignore[arg-type]  # that is the point
+        table.layout.repush(buckets=3, spark=SparkSession())  # type: ignore[arg-type]  # that is the point
     assert table.version == before
 
 
@@ -42,7 +42,7 @@ def test_a_source_that_executors_cannot_reach_is_refused_before_anything_is_writ
 ) -> None:
     table = Table.create(str(tmp_path / "t"), make().schema, record_key="id")
     table.upsert(pa.table({"id": [1], "p": ["x"], "v": [1]}))
-    source = str(make().describe()["uri"])
+    source = str(make().inspect.describe()["uri"])
     with pytest.raises(CapabilityMissingError):
-        table.repush(source=source, spark=SparkSession())  # type: ignore[arg-type]  # that is the point
+        table.layout.repush(source=source, spark=SparkSession())  # type: ignore[arg-type]  # that is the point
     assert table.version == 1

@@ -50,12 +50,12 @@ def kept(**how: object) -> Table:
 def saved(**how: object) -> Table:
     """Make a table with a savepoint of an old version, which is all that keeps it."""
     table = make(**how)
-    table.savepoint("old", version=2)
+    table.versions.savepoint("old", version=2)
     return table
 
 
 def repush(table: Table) -> object:
-    return table.repush(source="old", buckets=3, rows_per_task=4)
+    return table.layout.repush(source="old", buckets=3, rows_per_task=4)
 
 
 def wanted(source: int | str, **layout: object) -> RepushRequest:
@@ -79,18 +79,18 @@ def test_a_source_replaces_the_rows_and_a_change_read_shows_the_difference(
 ) -> None:
     """INV-04: older versions are as they were, and one decision leads to the new rows."""
     table = kept(table_type=table_type)
-    table.savepoint("kept", version=2)
+    table.versions.savepoint("kept", version=2)
     before = table.version
-    report = table.repush(source=source, buckets=3, rows_per_task=3)
+    report = table.layout.repush(source=source, buckets=3, rows_per_task=3)
     assert content(table) == SECOND
     assert (report.rows_loaded, report.source) == (10, str(SourceAddress.of(source)))
-    newest = table.history(1)[0]
+    newest = table.inspect.history(1)[0]
     assert (newest.action, newest.operation) == ("replace_commit", "repush-source")
     assert (newest.stats["rows_inserted"], newest.stats["rows_deleted"]) == (10, 10)
     assert content(table, before) == FIRST
     assert by_content(table, before) == Counter(SECOND)
     assert table.changes(before).count()["insert"] == 1, "equal rows are no change"
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_what_is_committed_since_the_begin_is_carried_over(table_type: str) -> N
         found = content(again(table))
         ends.append(found == carried)
         assert found in (SECOND, carried), "before the begin it is replaced, after it carried over"
-        table.drop_savepoint("old")
+        table.versions.drop_savepoint("old")
         nothing_is_left(table)
     assert any(ends)
 
@@ -130,19 +130,19 @@ def test_a_repush_from_a_source_that_is_killed_anywhere_is_finished_by_the_same_
         table = saved(table_type=table_type)
         came = killed(table, nth, repush)
         assert content(again(table)) in (FIRST, SECOND)
-        state = again(table).handle.cache.refresh()
-        over = any(row.operation == "repush-source" for row in table.history())
+        state = again(table)._handle.cache.refresh()
+        over = any(row.operation == "repush-source" for row in table.inspect.history())
         if state.table.repush is not None:
-            again(table).drop_savepoint("old")
+            again(table).versions.drop_savepoint("old")
             again(table).upsert(rows(30))
-            again(table).clean()
-            again(table).clean()
-            again(table).repush(source="old", buckets=3, rows_per_task=4)
+            again(table).maintenance.clean()
+            again(table).maintenance.clean()
+            again(table).layout.repush(source="old", buckets=3, rows_per_task=4)
             assert content(again(table)) == [*SECOND, (30, "x", 0)]
         else:
             if not over:
                 repush(again(table))
-            again(table).drop_savepoint("old")
+            again(table).versions.drop_savepoint("old")
             assert content(again(table)) == SECOND
         nothing_is_left(table)
         if not came:
@@ -155,32 +155,32 @@ def test_two_repushes_from_a_source_make_one_swap() -> None:
     for table, client, _ in disturbed(saved, lambda other, phase: repush(other), step=3):
         repush(client)
         assert content(again(table)) == SECOND
-        again(table).drop_savepoint("old")
+        again(table).versions.drop_savepoint("old")
         nothing_is_left(table)
 
 
 def test_another_source_is_refused_while_a_repush_is_open() -> None:
     table = kept()
-    begin(table.handle, wanted(2, buckets=3))
+    begin(table._handle, wanted(2, buckets=3))
     for other in (1, None, "savepoint:b"):
         with pytest.raises(RepushOpenError):
-            table.repush(buckets=3, source=other)
-    assert table.repush(buckets=3, source="version:2").version is not None
+            table.layout.repush(buckets=3, source=other)
+    assert table.layout.repush(buckets=3, source="version:2").version is not None
     assert content(table) == SECOND
 
 
 def test_a_clean_keeps_the_version_that_an_open_repush_reads() -> None:
     """INV-05: and lets it go when the repush is over."""
     table = saved()
-    begin(table.handle, wanted("old"))
-    table.drop_savepoint("old")
-    table.compact(full=True)
+    begin(table._handle, wanted("old"))
+    table.versions.drop_savepoint("old")
+    table.maintenance.compact(full=True)
     table.upsert(rows(50))
     for _ in range(2):
-        table.clean()
+        table.maintenance.clean()
     assert content(table, 2) == SECOND
-    assert not table.verify(data=True).problems
-    table.cancel_repush()
+    assert not table.check.verify(data=True).problems
+    table.layout.cancel()
     nothing_is_left(table)
     with pytest.raises(InstantExpiredError):
         content(table, 2)
@@ -189,8 +189,8 @@ def test_a_clean_keeps_the_version_that_an_open_repush_reads() -> None:
 def test_a_source_that_cannot_be_read_is_refused_before_anything_is_written() -> None:
     table = make()
     before = table.version
-    table.compact(full=True)
-    table.clean()
+    table.maintenance.compact(full=True)
+    table.maintenance.clean()
     version = table.version
     for source, error in (
         (99, InstantNotFoundError),
@@ -205,7 +205,7 @@ def test_a_source_that_cannot_be_read_is_refused_before_anything_is_written() ->
         ("s3://me:secret@host/t", OptionError),
     ):
         with pytest.raises(error):
-            table.repush(source=source)
+            table.layout.repush(source=source)
     assert (table.version, before < version) == (version, True)
 
 
@@ -219,7 +219,7 @@ def test_a_source_with_other_columns_is_refused_before_anything_is_written() -> 
         uri = f"memory://repush-other-{next(_NAMES)}/t"
         Table.create(uri, schema, record_key="id")
         with pytest.raises(SchemaMismatchError):
-            table.repush(source=uri)
+            table.layout.repush(source=uri)
     assert table.version == 4
 
 
@@ -227,36 +227,36 @@ def test_a_source_changes_no_columns_that_make_a_row_one() -> None:
     """INV-08: nobody could tell then which of its rows a later commit changed."""
     table = kept()
     with pytest.raises(OptionError):
-        table.repush(source=2, partition_by="p")
+        table.layout.repush(source=2, partition_by="p")
     assert table.version == 4
-    assert table.repush(source=2, partition_by="id").version is not None
+    assert table.layout.repush(source=2, partition_by="id").version is not None
     assert content(table) == SECOND
 
 
 def test_another_table_is_read_in_the_version_that_the_repush_found() -> None:
     table, other = kept(), kept(table_type="mor", buckets=5)
     other.upsert(rows(3, 77, v=9))
-    uri = f"table:{other.describe()['uri']}"
-    opened = begin(table.handle, wanted(uri))
+    uri = f"table:{other.inspect.describe()['uri']}"
+    opened = begin(table._handle, wanted(uri))
     assert opened.source is not None
     assert (opened.source.version, opened.source.rows) == (5, 11)
     other.upsert(rows(3, 78, v=10))
-    assert table.repush(source=uri).rows_loaded == 11
+    assert table.layout.repush(source=uri).rows_loaded == 11
     assert content(table) == content(other, 5)
 
 
 def test_another_table_that_lost_the_version_ends_the_repush_with_its_name() -> None:
     table, other = kept(), make()
-    uri = f"table:{other.describe()['uri']}"
-    begin(table.handle, wanted(uri))
+    uri = f"table:{other.inspect.describe()['uri']}"
+    begin(table._handle, wanted(uri))
     other.overwrite(rows(1))
-    other.clean()
-    other.clean()
+    other.maintenance.clean()
+    other.maintenance.clean()
     with pytest.raises(RepushRefusedError) as caught:
-        table.repush(source=uri)
+        table.layout.repush(source=uri)
     assert (caught.value.source, caught.value.version) == (uri, 4)
     assert content(table) == FIRST
-    table.cancel_repush()
+    table.layout.cancel()
 
 
 def test_rows_without_a_key_take_appends_over_and_refuse_other_changes() -> None:
@@ -264,29 +264,29 @@ def test_rows_without_a_key_take_appends_over_and_refuse_other_changes() -> None
         return kept(record_key=(), buckets=None)
 
     table = make_table()
-    begin(table.handle, wanted(2))
+    begin(table._handle, wanted(2))
     table.append(rows(7, v=5))
-    table.repush(source=2)
+    table.layout.repush(source=2)
     assert content(table) == sorted([*SECOND, (7, "x", 5)])
     table = make_table()
-    begin(table.handle, wanted(2))
+    begin(table._handle, wanted(2))
     table.delete(where="id = 1")
     with pytest.raises(RepushRefusedError):
-        table.repush(source=2)
+        table.layout.repush(source=2)
     assert len(content(table)) == 9
-    table.cancel_repush()
+    table.layout.cancel()
 
 
 def test_rows_that_the_shadow_lacks_are_found_before_the_swap() -> None:
     """INV-04: what is there is counted against the source and the commits since."""
     table = kept()
-    opened = begin(table.handle, wanted(2))
-    shadow = Shadow.open(table.handle, opened)
-    load = Load.of(table.handle, shadow)
+    opened = begin(table._handle, wanted(2))
+    shadow = Shadow.open(table._handle, opened)
+    load = Load.of(table._handle, shadow)
     fewer = replace(load.parts[0], read=lambda: rows(*range(9)))
     replace(load, parts=(fewer,)).run(shadow, shadow.progress())
     with pytest.raises(RepushRefusedError) as caught:
-        table.repush(source=2)
+        table.layout.repush(source=2)
     assert (caught.value.rows, caught.value.loaded, caught.value.found) == (10, 9, 9)
     assert content(table) == FIRST
 
@@ -297,40 +297,40 @@ def test_an_undo_brings_the_rows_back_with_what_was_written_since(
     table_type: str, write: bool
 ) -> None:
     table = kept(table_type=table_type)
-    swap = table.repush(source=2, buckets=3).version
+    swap = table.layout.repush(source=2, buckets=3).version
     assert swap is not None
     if write:
         table.upsert(rows(1, 40, v=6))
         table.delete(where="id = 8")
-    table.undo_repush()
+    table.layout.undo()
     expected = {row[0]: row for row in FIRST}
     if write:
         expected |= {1: (1, "x", 6), 40: (40, "x", 6)}
         del expected[8]
     assert content(table) == sorted(expected.values())
-    assert table.describe()["bucket_spec"]["count"] == 2  # type: ignore[index]  # of plain values
+    assert table.inspect.describe()["bucket_spec"]["count"] == 2  # type: ignore[index]  # of plain values
     assert by_content(table, swap) == Counter(content(table))
 
 
 def test_an_undo_is_refused_when_the_rows_before_were_cleaned() -> None:
     table = saved()
-    table.repush(source="old")
+    table.layout.repush(source="old")
     table.upsert(rows(1, v=6))
     for _ in range(2):
-        table.clean()
+        table.maintenance.clean()
     before = content(table)
     with pytest.raises(InstantExpiredError):
-        table.undo_repush()
+        table.layout.undo()
     assert content(table) == before
-    assert table.handle.cache.refresh().table.repush is None
+    assert table._handle.cache.refresh().table.repush is None
 
 
 def test_a_restore_and_an_undo_of_the_commit_lead_over_the_swap() -> None:
     table = kept()
-    swap = table.repush(source=2).version
-    table.undo()
+    swap = table.layout.repush(source=2).version
+    table.versions.undo()
     assert content(table) == FIRST
-    table.restore(version=swap)
+    table.versions.restore(version=swap)
     assert content(table) == SECOND
 
 
@@ -340,7 +340,7 @@ def test_commit_ids_and_streams_stay_applied_across_the_swap() -> None:
     with table.writer("upsert", commit_id="once") as writer:
         writer.write(rows(60))
     first = writer.result.version
-    table.repush(source=2)
+    table.layout.repush(source=2)
     with table.writer("upsert", commit_id="once") as writer:
         writer.write(rows(60))
     assert writer.result.version == first
@@ -356,7 +356,7 @@ def test_a_writer_at_the_swap_stages_again_unless_it_said_what_it_read(policy: s
         writer.__enter__()
     blind.write(rows(0, 61, v=3))
     computed.write(rows(1, v=4))
-    again(table).repush(source=2, buckets=3)
+    again(table).layout.repush(source=2, buckets=3)
     blind.__exit__(None, None, None)
     with pytest.raises(RetryableConflictError):
         computed.__exit__(None, None, None)
@@ -375,13 +375,13 @@ def test_rows_from_elsewhere_count_as_written_when_the_repush_began(kind: str) -
         found = table.scan(["id", "_written"]).to_arrow()
         return dict(zip(found["id"].to_pylist(), found["_written"].to_pylist(), strict=True))
 
-    table.repush(source=2)
+    table.layout.repush(source=2)
     assert written() == {i: 1 if i < 5 else 2 for i in range(10)}
-    uri = f"table:{other.describe()['uri']}"
-    begun = begin(table.handle, wanted(uri)).base + 1
+    uri = f"table:{other.inspect.describe()['uri']}"
+    begun = begin(table._handle, wanted(uri)).base + 1
     table.upsert(rows(2, v=1))
     since = table.version
-    table.repush(source=uri)
+    table.layout.repush(source=uri)
     assert written() == {**dict.fromkeys([*range(10), 70], begun), 2: since}
 
 
@@ -391,34 +391,34 @@ def test_rows_of_a_source_that_share_a_key_are_refused() -> None:
     twice = Table.create(f"memory://repush-twice-{next(_NAMES)}/t", SCHEMA)
     twice.append(pa.concat_tables([rows(1), rows(1)]))
     with pytest.raises(RepushRefusedError):
-        table.repush(source=str(twice.describe()["uri"]))
+        table.layout.repush(source=str(twice.inspect.describe()["uri"]))
     assert content(table) == FIRST
-    table.cancel_repush()
+    table.layout.cancel()
 
 
 @pytest.mark.parametrize("source", [2, "old"])
 def test_rows_of_an_older_version_come_in_the_columns_of_now(source: int | str) -> None:
     """A column is its id: its values never come under the name of another one."""
     table = kept()
-    table.savepoint("old", version=2)
-    change = table.alter().rename("p", "t").add("p", "string").rename("t", "q")
+    table.versions.savepoint("old", version=2)
+    change = table.alter.columns().rename("p", "t").add("p", "string").rename("t", "q")
     change.drop("v").add("v", "bigint", default=7).commit()
     table.upsert(pa.table({"id": [1], "q": ["new"], "p": ["new"], "v": [0]}))
-    table.repush(source=source, buckets=3)
+    table.layout.repush(source=source, buckets=3)
     found = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
     assert found == [{"id": i, "q": p, "p": None, "v": 7} for i, p, _ in SECOND]
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 @pytest.mark.parametrize("written", [False, True])
 def test_an_undo_gives_rows_back_in_the_columns_of_now(*, written: bool) -> None:
     table = kept()
-    table.repush(source=1)
-    change = table.alter().rename("p", "q").rename("v", "p2").add("v", "bigint", default=8)
+    table.layout.repush(source=1)
+    change = table.alter.columns().rename("p", "q").rename("v", "p2").add("v", "bigint", default=8)
     change.commit()
     if written:
         table.upsert(pa.table({"id": [50], "q": ["z"], "p2": [1], "v": [2]}))
-    table.undo_repush()
+    table.layout.undo()
     found = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
     old = [{"id": i, "q": p, "p2": v, "v": 8} for i, p, v in FIRST]
     assert found == old + [{"id": 50, "q": "z", "p2": 1, "v": 2}] * written
@@ -431,9 +431,9 @@ def test_a_row_that_was_changed_and_changed_back_is_carried_over(
 ) -> None:
     """Somebody put it, whatever other commits of the same round come to; equal rows are not."""
     table = make(table_type=table_type, properties={"rows.written": written})
-    table.savepoint("old", version=2)
+    table.versions.savepoint("old", version=2)
     table.append(rows(20))
-    table.savepoint("other")
+    table.versions.savepoint("other")
     table.update({"v": "v + 50"}, where="true")
     table.delete(where="id = 20")
 
@@ -448,7 +448,7 @@ def test_a_row_that_was_changed_and_changed_back_is_carried_over(
         other.delete(where="id = 20")
         other.upsert(rows(4, v=now[4][2]))  # as it is: no change
 
-    beside(table, "repush-follow", meanwhile).repush(source="other", buckets=3)
+    beside(table, "repush-follow", meanwhile).layout.repush(source="other", buckets=3)
     expected = {row[0]: row for row in FIRST} | {1: (1, "x", 50), 2: (2, "x", 50)}
     assert content(again(table)) == sorted(expected.values())
-    assert not again(table).verify(data=True).problems
+    assert not again(table).check.verify(data=True).problems

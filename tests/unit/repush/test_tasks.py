@@ -29,7 +29,7 @@ def one_file(**how: object) -> Table:
     table = Table.create(f"memory://tasks-{next(NAMES)}", "id bigint, v bigint", **asked)  # type: ignore[arg-type]  # of several tests
     table.append(pa.table({"id": range(ROWS), "v": range(ROWS)}))
     table.delete(where="v between 17 and 29 or v = 99")
-    assert table.files().num_rows == 1
+    assert table.inspect.files().num_rows == 1
     return table
 
 
@@ -60,10 +60,10 @@ def test_numbers_that_are_none_are_refused_before_a_repush_begins(number: object
     table = one_file()
     before = table.version
     with pytest.raises(OptionError):
-        table.repush(buckets=2, rows_per_task=number)  # type: ignore[arg-type]  # what is refused
+        table.layout.repush(buckets=2, rows_per_task=number)  # type: ignore[arg-type]  # what is refused
     if number is not None:
         with pytest.raises(OptionError):
-            table.repush(buckets=number)  # type: ignore[arg-type]  # the same
+            table.layout.repush(buckets=number)  # type: ignore[arg-type]  # the same
         with pytest.raises(OptionError):
             one_file(buckets=number)
     assert again(table).version == before
@@ -77,7 +77,7 @@ def test_the_tasks_of_a_file_have_each_visible_row_once(
     """INV-04: whatever the row groups are; hidden rows stay hidden."""
     monkeypatch.setattr("plait.arrow.output.GROUP_ROWS", group_rows)
     table = one_file()
-    source = VersionSource.of(table.handle, table.version, dated=False, spark=None)
+    source = VersionSource.of(table._handle, table.version, dated=False, spark=None)
     parts = source.parts(per_task)
     assert len(parts) == -(-ROWS // per_task)
     found = [row["id"] for part in parts for row in part.read().read_all().to_pylist()]  # type: ignore[attr-defined]  # a reader
@@ -92,7 +92,7 @@ def test_a_divided_stretch_has_the_same_rows(
     """INV-04: executors get the parts."""
     monkeypatch.setattr("plait.arrow.output.GROUP_ROWS", 7)
     table = one_file()
-    store, snapshot = table.handle.store, table.handle.cache.known().snapshot(table.handle.store)
+    store, snapshot = table._handle.store, table._handle.cache.known().snapshot(table._handle.store)
     scan = StretchScan(store, snapshot, [span], ["id"])
     parts = scan.divided(size)
     assert size > 1 or len(parts) == len(span)
@@ -111,7 +111,7 @@ def test_a_repush_of_one_large_file_commits_a_task_at_a_time(how: dict[str, obje
     before = table.scan(columns=columns).to_arrow().sort_by("id")
     told: list[None] = []
     client = beside(table, PROGRESS, *[lambda: told.append(None)] * ROWS)
-    report = client.repush(properties={"file.compression": "zstd"}, rows_per_task=10)
+    report = client.layout.repush(properties={"file.compression": "zstd"}, rows_per_task=10)
     assert report.rows_loaded == len(LEFT)
     assert len(told) == ROWS // 10
     assert content(again(table)) == LEFT
@@ -124,7 +124,7 @@ def test_a_load_that_is_killed_in_a_file_goes_on_in_it(table_type: str) -> None:
     """INV-04, INV-09: no row is loaded twice and none is left out."""
 
     def repush(client: Table) -> object:
-        return client.repush(buckets=2, table_type=table_type, rows_per_task=30)
+        return client.layout.repush(buckets=2, table_type=table_type, rows_per_task=30)
 
     for nth in range(8, 400, 9):
         table = one_file()

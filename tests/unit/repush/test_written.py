@@ -49,14 +49,14 @@ def test_a_repush_keeps_which_version_wrote_a_row(uri: str, kind: str) -> None:
     assert set(before.values()) == {1, 2}
     with table.writer("upsert") as late:
         late.write(_rows(7))
-        Table.open(str(table.describe()["uri"])).repush(
+        Table.open(str(table.inspect.describe()["uri"])).layout.repush(
             buckets=3, partition_by="p", table_type=kind, rows_per_task=4
         )
     assert _written(table) == {**before, 7: late.result.version}
     table.upsert(_rows(5))
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert _written(table) == {**before, 7: late.result.version, 5: late.result.version + 1}
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 def test_rows_that_follow_keep_which_of_many_commits_wrote_them(uri: str) -> None:
@@ -69,7 +69,7 @@ def test_rows_that_follow_keep_which_of_many_commits_wrote_them(uri: str) -> Non
             again(table).upsert(_rows(key))
         written.update(_written(again(table)))
 
-    beside(table, "repush-follow", write).repush(buckets=2)
+    beside(table, "repush-follow", write).layout.repush(buckets=2)
     assert len(set(written.values())) == 5
     assert _written(again(table)) == written
 
@@ -79,12 +79,12 @@ def test_an_undo_keeps_which_version_wrote_a_row(uri: str) -> None:
     table = _made(uri, buckets=2)
     table.upsert(_rows(3, 4))
     before = _written(table)
-    table.repush(buckets=3)
-    assert table.undo_repush().rounds == 0
+    table.layout.repush(buckets=3)
+    assert table.layout.undo().rounds == 0
     assert _written(again(table)) == before
-    again(table).repush(buckets=1)
+    again(table).layout.repush(buckets=1)
     assert _written(again(table)) == before
-    again(table).undo_repush()
+    again(table).layout.undo()
     again(table).upsert(_rows(3))
     assert _written(again(table)) == {**before, 3: again(table).version}
 
@@ -93,16 +93,16 @@ def test_an_undo_keeps_which_version_wrote_a_row(uri: str) -> None:
 def test_a_restore_over_a_swap_keeps_which_version_wrote_a_row(uri: str, kind: str) -> None:
     """It meets an open repush: rows have the versions that the restored files tell (INV-04)."""
     table = _made(uri, buckets=1)
-    table.repush(table_type=kind)
+    table.layout.repush(table_type=kind)
     version = table.version
     before = _written(table)
-    table.repush(buckets=2)
+    table.layout.repush(buckets=2)
 
     def write() -> None:
         again(table).upsert(_rows(3, 20))  # 3 as it was
-        again(table).restore(version=version)
+        again(table).versions.restore(version=version)
 
-    beside(table, "repush-follow", write).repush(buckets=3)
+    beside(table, "repush-follow", write).layout.repush(buckets=3)
     assert set(before.values()) == {1}
     assert _written(again(table)) == before
 
@@ -118,10 +118,10 @@ def test_two_processes_share_the_work_of_rows_with_their_versions(uri: str) -> N
     """INV-09: who comes late with a task or a round is told so, and its rows count once."""
     table = _made(uri, buckets=1)
     before = _written(table)
-    opened = begin(table.handle, RepushRequest(buckets=2, rows_per_task=4))
+    opened = begin(table._handle, RepushRequest(buckets=2, rows_per_task=4))
     assert opened is not None
-    one, other = (Shadow.open(again(table).handle, opened) for _ in range(2))
-    load = Load.of(table.handle, one)
+    one, other = (Shadow.open(again(table)._handle, opened) for _ in range(2))
+    load = Load.of(table._handle, one)
     for _ in load.parts:
         progress = one.progress()
         assert load.run(one, progress) > 0
@@ -129,10 +129,10 @@ def test_two_processes_share_the_work_of_rows_with_their_versions(uri: str) -> N
     table.upsert(_rows(3))
     table.delete(where="id = 5")
     progress, until = one.progress(), table.version
-    assert FollowRound(again(table).handle, one).run(progress, until) == 2
-    late = FollowRound(again(table).handle, other)
+    assert FollowRound(again(table)._handle, one).run(progress, until) == 2
+    late = FollowRound(again(table)._handle, other)
     _is_told_that_it_is_done(other, partial(late.run, progress, until))
-    again(table).repush(buckets=2)
+    again(table).layout.repush(buckets=2)
     del before[5]
     assert _written(again(table)) == {**before, 3: until - 1}
 
@@ -144,17 +144,17 @@ def test_versions_that_are_kept_no_longer_do_not_stop_a_repush(
 ) -> None:
     """The property goes while a repush is open: it reads what the files tell."""
     table = Table.create(uri, "id bigint, p string", record_key=key)
-    table.set({"rows.written": "on"})
+    table.alter.set({"rows.written": "on"})
     table.append(_rows(*range(10)))
 
     def write() -> None:
         other = again(table)
-        other.set({"rows.written": "off"})
+        other.alter.set({"rows.written": "off"})
         other.append(_rows(10))
         other.delete(where="id = 4")
 
-    beside(table, phase, write).repush(partition_by="p", rows_per_task=3)
+    beside(table, phase, write).layout.repush(partition_by="p", rows_per_task=3)
     table = again(table)
     assert table.properties["rows.written"] == "off"
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [*range(4), *range(5, 11)]
-    assert not table.verify().problems
+    assert not table.check.verify().problems

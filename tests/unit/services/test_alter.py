@@ -40,7 +40,7 @@ def make(**how: object) -> Table:
 
 
 def again(table: Table) -> Table:
-    return Table.open(str(table.describe()["uri"]))
+    return Table.open(str(table.inspect.describe()["uri"]))
 
 
 def content(table: Table, version: int | None = None) -> list[dict[str, object]]:
@@ -55,11 +55,11 @@ FIRST = [{"id": number, "p": "x", "v": 0} for number in (1, 2, 3)]
 def test_every_version_shows_its_own_columns(kind: str) -> None:
     """INV-04, INV-05."""
     table = make(table_type=kind)
-    table.alter().rename("v", "count").widen("count", "bigint").commit()
+    table.alter.columns().rename("v", "count").widen("count", "bigint").commit()
     table.upsert(pa.table({"id": [1], "p": ["y"], "count": [2**40]}))
-    table.alter().drop("p").add("note", "string", default="none", after="id").commit()
+    table.alter.columns().drop("p").add("note", "string", default="none", after="id").commit()
     table.upsert(pa.table({"id": [4], "note": ["new"], "count": [4]}))
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert content(table, 1) == FIRST
     renamed = [{"id": number, "p": "x", "count": 0} for number in (1, 2, 3)]
     assert content(table, 2) == renamed
@@ -70,24 +70,24 @@ def test_every_version_shows_its_own_columns(kind: str) -> None:
         {"id": 3, "note": "none", "count": 0},
         {"id": 4, "note": "new", "count": 4},
     ]
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 def test_a_column_of_an_old_name_has_none_of_its_values() -> None:
     """A column is its id."""
     table = make()
-    table.alter().drop("v").commit()
-    table.alter().add("v", "int").commit()
+    table.alter.columns().drop("v").commit()
+    table.alter.columns().add("v", "int").commit()
     assert content(table) == [{"id": number, "p": "x", "v": None} for number in (1, 2, 3)]
-    ids = {schema.id: schema for schema in table.handle.cache.refresh().table.schemas.values()}
+    ids = {schema.id: schema for schema in table._handle.cache.refresh().table.schemas.values()}
     assert len({schema.ids["v"] for schema in ids.values() if "v" in schema.names}) == 2
 
 
 def test_rows_that_come_without_a_column_have_the_default_of_their_time() -> None:
     table = make()
-    table.alter().add("n", "int", nullable=False, default=5).commit()
+    table.alter.columns().add("n", "int", nullable=False, default=5).commit()
     table.append(rows(4))
-    table.alter().default("n", 6).commit()
+    table.alter.columns().default("n", 6).commit()
     table.append(rows(5))
     assert [row["n"] for row in content(table)] == [5, 5, 5, 5, 6]
     found = again(table).scan(where="n = 5").to_arrow()
@@ -110,9 +110,9 @@ def test_bounds_of_files_from_before_hold_for_the_wider_type() -> None:
     data = pa.table([pa.array([1]), *values], names=["id", *kinds])
     table.append(data)
     table.append(data)
-    table.alter().widen("f", "double").widen("d", "timestamp_ntz").widen("m", "decimal(8,3)").widen(
-        "n", "bigint"
-    ).commit()
+    table.alter.columns().widen("f", "double").widen("d", "timestamp_ntz").widen(
+        "m", "decimal(8,3)"
+    ).widen("n", "bigint").commit()
     exact = values[0].cast(pa.float64())[0].as_py()
     for where in (
         f"f = {exact!r}",
@@ -125,7 +125,7 @@ def test_bounds_of_files_from_before_hold_for_the_wider_type() -> None:
     table.append(data.slice(0, 1).set_column(2, "d", values[1].cast(pa.timestamp("us"))))
     table.append(data)
     assert again(table).scan(where="f > 0.1").count() == 4
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 REFUSED: dict[str, Callable[[Alteration], Alteration]] = {
@@ -145,7 +145,7 @@ REFUSED: dict[str, Callable[[Alteration], Alteration]] = {
 def test_what_is_not_possible_is_refused_before_anything_is_written(name: str) -> None:
     table = make()
     with pytest.raises(SchemaError):
-        REFUSED[name](table.alter()).commit()
+        REFUSED[name](table.alter.columns()).commit()
     assert table.version == 1
     assert content(table) == FIRST
 
@@ -155,13 +155,13 @@ def test_a_column_that_decides_a_partition_stays_and_keeps_its_type(field: str) 
     """INV-08: of another type, it has other values, and a key would be in two partitions."""
     table = make(partition_by=field)
     for change in (
-        table.alter().widen("v", "bigint"),
-        table.alter().drop("v"),
+        table.alter.columns().widen("v", "bigint"),
+        table.alter.columns().drop("v"),
     ):
         with pytest.raises(SchemaError, match="partition"):
             change.commit()
     assert table.version == 1
-    table.alter().allow_null("v").rename("p", "q").commit()
+    table.alter.columns().allow_null("v").rename("p", "q").commit()
     assert again(table).scan(where="v = 0").count() == 3
 
 
@@ -180,17 +180,17 @@ def test_a_column_that_the_table_lives_by_has_no_default(
     """INV-08: rows that come without a key would all be one row, and others would be lost."""
     table = make(**how)
     with pytest.raises(SchemaError, match="default"):
-        table.alter().default(column, value).commit()
+        table.alter.columns().default(column, value).commit()
     assert table.version == 1
-    assert table.alter().default(column, None).commit() is None
+    assert table.alter.columns().default(column, None).commit() is None
     dated = Table.create(f"memory://alter-{next(_NAMES)}", "id bigint, d date", ttl="d 30d row")
     with pytest.raises(SchemaError, match="default"):
-        dated.alter().default("d", "2026-01-31").commit()
+        dated.alter.columns().default("d", "2026-01-31").commit()
 
 
 def test_a_change_that_changes_nothing_is_no_commit() -> None:
     table = make()
-    assert table.alter().rename("v", "w").rename("w", "v").commit() is None
+    assert table.alter.columns().rename("v", "w").rename("w", "v").commit() is None
     assert table.version == 1
 
 
@@ -199,18 +199,18 @@ def test_a_column_that_is_dropped_and_added_again_is_empty(commits: int) -> None
     """Also where the names and types are the same afterwards."""
     table = make()
     if commits == 2:
-        table.alter().drop("v").commit()
-        table.alter().add("v", "int").commit()
+        table.alter.columns().drop("v").commit()
+        table.alter.columns().add("v", "int").commit()
     else:
-        table.alter().drop("v").add("v", "int").commit()
+        table.alter.columns().drop("v").add("v", "int").commit()
     assert content(table) == [{**row, "v": None} for row in FIRST]
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 def test_columns_that_take_each_others_names_keep_their_values() -> None:
     table = make()
-    table.alter().add("w", "int", default=9).commit()
-    change = table.alter().rename("v", "t").rename("w", "v").rename("t", "w")
+    table.alter.columns().add("w", "int", default=9).commit()
+    change = table.alter.columns().rename("v", "t").rename("w", "v").rename("t", "w")
     change.move("w", after="v").commit()
     assert content(table) == [{"id": row["id"], "p": "x", "v": 9, "w": 0} for row in FIRST]
 
@@ -218,39 +218,39 @@ def test_columns_that_take_each_others_names_keep_their_values() -> None:
 def test_a_restore_to_other_columns_waits_for_no_repush() -> None:
     """The repush has copied the columns as they were, and a column that came back would be null."""
     table = make()
-    table.alter().drop("v").commit()
-    begin(table.handle, RepushRequest(buckets=3))
-    shadow = Shadow.open(table.handle, opened(table))
-    Load.of(table.handle, shadow).run(shadow, shadow.progress())
+    table.alter.columns().drop("v").commit()
+    begin(table._handle, RepushRequest(buckets=3))
+    shadow = Shadow.open(table._handle, opened(table))
+    Load.of(table._handle, shadow).run(shadow, shadow.progress())
     with pytest.raises(RepushOpenError):
-        table.restore(version=1)
+        table.versions.restore(version=1)
     table.upsert(pa.table({"id": [1], "p": ["y"]}))
-    table.restore(version=2)
-    assert table.repush(buckets=3).version is not None
-    table.restore(version=1)
+    table.versions.restore(version=2)
+    assert table.layout.repush(buckets=3).version is not None
+    table.versions.restore(version=1)
     assert content(table) == FIRST
 
 
 def opened(table: Table) -> OpenRepush:
-    found = table.handle.cache.refresh().table.repush
+    found = table._handle.cache.refresh().table.repush
     assert found is not None
     return found
 
 
 def test_an_alteration_waits_for_no_repush() -> None:
     table = make()
-    begin(table.handle, RepushRequest(buckets=3))
+    begin(table._handle, RepushRequest(buckets=3))
     with pytest.raises(RepushOpenError):
-        table.alter().add("n", "int").commit()
-    table.repush(buckets=3)
-    table.alter().add("n", "int").commit()
+        table.alter.columns().add("n", "int").commit()
+    table.layout.repush(buckets=3)
+    table.alter.columns().add("n", "int").commit()
     assert content(table) == [{**row, "n": None} for row in FIRST]
 
 
 def test_a_repush_keeps_what_the_columns_became() -> None:
     table = make()
-    table.alter().add("n", "int", default=3).rename("v", "w").commit()
-    table.repush(buckets=3, table_type="mor")
+    table.alter.columns().add("n", "int", default=3).rename("v", "w").commit()
+    table.layout.repush(buckets=3, table_type="mor")
     table.append(pa.table({"id": [4], "p": ["x"], "w": pa.array([1], pa.int32())}))
     assert [row["n"] for row in content(table)] == [3] * 4
     assert content(table, 1) == FIRST
@@ -293,12 +293,12 @@ def test_a_writer_that_staged_before_commits_after_it(name: str, operation: str,
         work.enter_context(client.transaction()).upsert(given)
     else:
         work.enter_context(client.writer(operation)).write(given)
-    CHANGES[name](table.alter()).commit()
+    CHANGES[name](table.alter.columns()).commit()
     work.close()
     expected = {} if operation == "overwrite" else {row["id"]: row for row in FIRST}
     expected |= {row["id"]: row for row in given.to_pylist()}
     assert content(table) == [shown(name, expected[number]) for number in sorted(expected)]
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -306,7 +306,7 @@ def test_keys_that_were_removed_before_it_are_gone_after_it(name: str) -> None:
     table = make()
     with again(table).writer("delete") as writer:
         writer.write(rows(1).select(["id"]))
-        CHANGES[name](table.alter()).commit()
+        CHANGES[name](table.alter.columns()).commit()
     assert content(table) == [shown(name, row) for row in FIRST[1:]]
 
 
@@ -315,7 +315,7 @@ def test_an_expression_means_what_it_meant_or_is_run_again(name: str) -> None:
     """No name stands for another column than the one that was meant."""
     table, work = make(), ExitStack()
     work.enter_context(again(table).transaction()).update({"v": "v + 1"}, where="p = 'x'")
-    CHANGES[name](table.alter()).commit()
+    CHANGES[name](table.alter.columns()).commit()
     if name in ("add", "widen", "move"):
         work.close()
         changed = [shown(name, {**row, "v": 1}) for row in FIRST]
@@ -362,11 +362,11 @@ def test_a_literal_means_the_same_value_of_a_wider_type(what: str, name: str) ->
     table.append(pa.table({name: pa.array(VALUES[name]).cast(kind)}))
     with again(table).transaction() as txn:
         EXPRESSIONS[what](txn, name, literal)
-        table.alter().widen(name, wider).commit()
+        table.alter.columns().widen(name, wider).commit()
     found = again(table).scan(where="gone IS NULL").to_arrow()[name].to_pylist()
     wanted = pa.array(VALUES[name]).cast(kind).cast(table.schema.field(name).type).to_pylist()
     assert sorted(found) == (wanted if what == "overwrite" else [wanted[0], wanted[2]])
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 MEMBERS = pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int32()), ("b", pa.int32())]))])
@@ -378,7 +378,7 @@ def test_a_name_inside_a_struct_stands_for_the_same_column() -> None:
     table.append(pa.table({"id": [1], "s": [{"a": 1, "b": 2}]}, schema=MEMBERS))
     work = ExitStack()
     work.enter_context(again(table).transaction()).delete(where="s.a = 1")
-    table.alter().rename("s.a", "c").rename("s.b", "a").commit()
+    table.alter.columns().rename("s.a", "c").rename("s.b", "a").commit()
     with pytest.raises(RetryableConflictError):
         work.close()
     assert again(table).scan().count() == 1
@@ -388,9 +388,9 @@ def test_an_expression_is_for_the_columns_at_its_call() -> None:
     """A client that has not heard of an alteration names the columns that it knows."""
     table = make()
     one, other = again(table), again(table)
-    one.handle.cache.refresh()
-    other.handle.cache.refresh()
-    table.alter().rename("v", "w").rename("p", "v").commit()
+    one._handle.cache.refresh()
+    other._handle.cache.refresh()
+    table.alter.columns().rename("v", "w").rename("p", "v").commit()
     with pytest.raises(RetryableConflictError):
         one.delete(where="v = 0")
     with pytest.raises(RetryableConflictError):
@@ -407,22 +407,22 @@ def test_a_comment_is_in_the_way_of_no_writer(kind: str) -> None:
     txn.upsert(found.set_column(2, "v", pa.array([8] * 3, pa.int32())))
     writer = work.enter_context(again(table).writer("upsert"))
     writer.write(rows(4, 5, v=8))
-    table.alter().comment("v", "what it is").commit()
+    table.alter.columns().comment("v", "what it is").commit()
     table.upsert(rows(6, v=8))
     work.close()
     table.upsert(rows(7, v=8))
     assert content(table) == [{"id": number, "p": "x", "v": 8} for number in range(1, 8)]
-    assert not [each for each in table.history() if "restaged" in str(each)]
-    assert not table.verify(data=True).problems
+    assert not [each for each in table.inspect.history() if "restaged" in str(each)]
+    assert not table.check.verify(data=True).problems
 
 
 def test_a_read_of_before_a_comment_is_as_good_as_one_after_it() -> None:
     table = make()
     scan = again(table).scan()
-    table.alter().comment("v", "what it is").commit()
+    table.alter.columns().comment("v", "what it is").commit()
     table.upsert(scan.to_arrow(), read_from=scan)
     assert content(table) == FIRST
-    table.alter().comment("v", "").widen("v", "bigint").commit()
+    table.alter.columns().comment("v", "").widen("v", "bigint").commit()
     with pytest.raises(RetryableConflictError):
         table.upsert(scan.to_arrow(), read_from=scan)
 
@@ -430,10 +430,10 @@ def test_a_read_of_before_a_comment_is_as_good_as_one_after_it() -> None:
 def test_columns_that_come_back_after_a_restore_are_a_change() -> None:
     """INV-07: the change before it in number is not the one before it in time."""
     table = make()
-    table.alter().widen("v", "bigint").commit()
-    table.restore(version=1)
+    table.alter.columns().widen("v", "bigint").commit()
+    table.versions.restore(version=1)
     scan = again(table).scan()
-    table.alter().widen("v", "bigint").commit()
+    table.alter.columns().widen("v", "bigint").commit()
     with pytest.raises(RetryableConflictError):
         table.upsert(scan.to_arrow(), read_from=scan)
     assert content(table) == FIRST
@@ -443,7 +443,7 @@ def test_rows_of_a_partial_upsert_keep_a_column_that_came_meanwhile() -> None:
     table = make()
     with again(table).writer("upsert", missing_columns="keep") as writer:
         writer.write(rows(1, v=5).select(["id", "v"]))
-        table.alter().add("n", "int", default=3).rename("v", "w").commit()
+        table.alter.columns().add("n", "int", default=3).rename("v", "w").commit()
     assert content(table)[0] == {"id": 1, "p": "x", "w": 5, "n": 3}
 
 
@@ -451,27 +451,27 @@ def test_two_alterations_at_once_both_count() -> None:
     """Ids are given out once."""
     table = make()
     one, other = again(table), again(table)
-    one.handle.cache.refresh()
-    other.handle.cache.refresh()
-    one.alter().add("a", "int").commit()
-    other.alter().add("b", "int").commit()
+    one._handle.cache.refresh()
+    other._handle.cache.refresh()
+    one.alter.columns().add("a", "int").commit()
+    other.alter.columns().add("b", "int").commit()
     with pytest.raises(SchemaError):
-        one.alter().add("B", "int").commit()
-    schema = again(table).handle.cache.refresh().table.spec.schema
+        one.alter.columns().add("B", "int").commit()
+    schema = again(table)._handle.cache.refresh().table.spec.schema
     assert schema.names == ["id", "p", "v", "a", "b"]
     assert len({schema.ids[name] for name in schema.names}) == 5
 
 
 def test_rows_are_refused_that_name_a_column_of_before() -> None:
     table = make()
-    table.alter().rename("v", "w").commit()
+    table.alter.columns().rename("v", "w").commit()
     with pytest.raises(SchemaMismatchError):
         again(table).append(rows(9))
 
 
 def test_changes_across_it_are_shown_in_the_columns_of_the_last_version() -> None:
     table = make()
-    table.alter().rename("v", "w").add("n", "int", default=3).commit()
+    table.alter.columns().rename("v", "w").add("n", "int", default=3).commit()
     table.upsert(
         pa.table(
             {"id": [1], "p": ["y"], "w": pa.array([1], pa.int32()), "n": pa.array([1], pa.int32())}

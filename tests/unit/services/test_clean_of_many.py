@@ -132,14 +132,14 @@ def test_a_clean_tells_how_many_bytes_it_frees() -> None:
     sizes = {
         file["path"]: file["bytes"]
         for version in (1, 2)
-        for file in table.handle.cache.snapshot(version=version).files.to_pylist()
+        for file in table._handle.cache.snapshot(version=version).files.to_pylist()
     }
-    plan = table.plan_clean(now=True)
+    plan = table.maintenance.clean(now=True, dry_run=True)
     assert sum(plan.sizes.values()) == sum(sizes.values())
-    report = table.clean(plan)
+    report = table.maintenance.clean(plan)
     assert report.bytes_freed == sum(sizes.values())
     assert report.to_dict()["bytes_freed"] == report.bytes_freed
-    assert [e.operation for e in table.history(1)] == [Operation.CLEAN.value]
+    assert [e.operation for e in table.inspect.history(1)] == [Operation.CLEAN.value]
 
 
 def test_a_file_that_ended_again_after_the_plan_is_not_condemned_by_it(

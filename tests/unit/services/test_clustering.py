@@ -51,7 +51,7 @@ def content(table: Table) -> pa.Table:
 def files(table: Table, where: str) -> int:
     from plait.read.plan import plan_scan
 
-    return int(plan_scan(table.handle.cache.snapshot(), where=where).files.num_rows)
+    return int(plan_scan(table._handle.cache.snapshot(), where=where).files.num_rows)
 
 
 @pytest.mark.parametrize("kind", ["sort", "zorder", "hilbert"])
@@ -59,7 +59,7 @@ def test_clustering_changes_no_row_and_boxes_meet_few_files(kind: str) -> None:
     """INV-14, INV-04: of every version; predicates on the columns skip files."""
     table = make()
     now, version = content(table), table.version
-    report = table.cluster(["x", "y"], kind=kind)
+    report = table.maintenance.cluster(order_by=["x", "y"], kind=kind)
     assert len(report.commits) == 1
     assert content(table) == now
     assert table.scan(version=version).to_arrow().num_rows == ROWS
@@ -69,8 +69,8 @@ def test_clustering_changes_no_row_and_boxes_meet_few_files(kind: str) -> None:
     assert files(table, "x < 200") <= every // 2
     if kind != "sort":
         assert files(table, "x < 400 AND y < 0.1") <= every // 3
-    assert not table.verify().problems
-    assert not table.verify(history=True).problems
+    assert not table.check.verify().problems
+    assert not table.check.verify(history=True).problems
 
 
 @pytest.mark.parametrize("write", WRITES)
@@ -79,11 +79,11 @@ def test_a_writer_goes_on_over_a_clustering(write: str, table_type: str) -> None
     """INV-14, INV-15: rows are followed into several targets, in any order."""
     plain, table = make(table_type), make(table_type)
     WRITES[write](plain)
-    writer = beside(table, "publish", lambda: table.cluster(["x", "y"]))
+    writer = beside(table, "publish", lambda: table.maintenance.cluster(order_by=["x", "y"]))
     assert WRITES[write](writer).rebased == 0  # type: ignore[attr-defined]
     assert content(table) == content(plain)
-    assert not table.verify().problems
-    assert not table.verify(history=True).problems
+    assert not table.check.verify().problems
+    assert not table.check.verify(history=True).problems
 
 
 @pytest.mark.parametrize("write", WRITES)
@@ -91,40 +91,44 @@ def test_a_clustering_goes_on_over_a_writer(write: str) -> None:
     """INV-14, INV-15: it copies nothing again."""
     plain, table = make(), make()
     WRITES[write](plain)
-    report = beside(table, "publish", lambda: WRITES[write](table)).cluster(["y"], kind="sort")
+    report = beside(table, "publish", lambda: WRITES[write](table)).maintenance.cluster(
+        order_by=["y"], kind="sort"
+    )
     assert [each.rebased for each in report.commits] == [0]
-    assert table.history()[0].operation == "cluster"
+    assert table.inspect.history()[0].operation == "cluster"
     assert content(table) == content(plain)
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 def test_a_target_of_which_every_row_is_gone_is_left_out() -> None:
     """INV-14: and whoever hides its rows once more does no harm."""
     table = make()
     clustering = beside(table, "publish", lambda: table.delete(where="x < 2000"))
-    clustering.cluster("x", kind="sort")
+    clustering.maintenance.cluster(order_by="x", kind="sort")
     assert table.scan().count() == ROWS // 2
-    every = table.handle.cache.snapshot().files
+    every = table._handle.cache.snapshot().files
     assert all(
         m < r for m, r in zip(*(every[n].to_pylist() for n in ("masked", "rows")), strict=True)
     )
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 def test_a_compaction_and_a_clustering_at_once_harm_nobody() -> None:
     table = make(**{"compact.small.files": 2})
     now = content(table)
-    beside(table, "publish", lambda: table.compact(full=True)).cluster(["x", "y"])
+    beside(table, "publish", lambda: table.maintenance.compact(full=True)).maintenance.cluster(
+        order_by=["x", "y"]
+    )
     assert content(table) == now
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 def test_a_clustering_divides_a_partition_by_the_task_size() -> None:
     table = make(**{"services.task.size": "40KiB"})
     now = content(table)
-    plan = table.plan_cluster("x", kind="sort")
+    plan = table.maintenance.cluster(order_by="x", kind="sort", dry_run=True)
     assert len(plan.tasks) > 1
-    assert len(table.cluster(plan=plan).commits) == len(plan.tasks)
+    assert len(table.maintenance.cluster(plan).commits) == len(plan.tasks)
     assert content(table) == now
 
 
@@ -137,7 +141,7 @@ def test_what_is_no_order_is_refused_before_anything_is_written(
 ) -> None:
     table = make()
     with pytest.raises(OptionError, match=message):
-        table.cluster(columns, kind=kind)
+        table.maintenance.cluster(order_by=columns, kind=kind)
     assert table.version == 4
 
 
@@ -147,7 +151,7 @@ def test_a_column_may_have_the_name_of_the_one_that_sorts() -> None:
     for start in (0, 100):
         ids = list(range(start, start + 100))
         table.append(pa.table({"place": ids, "x": [-id_ for id_ in ids]}))
-    table.cluster(["x"], kind="sort")
+    table.maintenance.cluster(order_by=["x"], kind="sort")
     assert table.scan().to_arrow().to_pylist() == [
         {"place": id_, "x": -id_} for id_ in range(199, -1, -1)
     ]
@@ -173,14 +177,14 @@ def test_clustered_files_are_of_the_target_size_however_small_the_buffer_is(kind
         columns = {name: chance.permutation(3_000) for name in ("x", "y")}
         table.append(pa.table({**columns, "text": [text] * 3_000}))
     before = table.scan().to_arrow().sort_by([("x", "ascending"), ("y", "ascending")])
-    reports = [table.optimize() for _ in range(4)]
+    reports = [table.maintenance.optimize() for _ in range(4)]
     assert not reports[0].idle
     assert reports[-1].compaction is not None
     assert reports[-1].compaction.commits == ()
     assert reports[-1].clustering is not None
     assert reports[-1].clustering.commits == ()
-    sizes = table.files()["bytes"].to_pylist()
+    sizes = table.inspect.files()["bytes"].to_pylist()
     assert len(sizes) <= 2 * sum(sizes) // (32 << 10)
     after = table.scan().to_arrow().sort_by([("x", "ascending"), ("y", "ascending")])
     assert after == before
-    assert not table.verify().problems
+    assert not table.check.verify().problems

@@ -23,7 +23,7 @@ def make(schema: str = "id bigint, c int", **how: object) -> Table:
 
 
 def again(table: Table) -> Table:
-    return Table.open(str(table.describe()["uri"]))
+    return Table.open(str(table.inspect.describe()["uri"]))
 
 
 def rows(table: Table) -> list[dict[str, object]]:
@@ -32,7 +32,7 @@ def rows(table: Table) -> list[dict[str, object]]:
 
 Change = Callable[[Table], object]
 _BRINGING: dict[str, Change] = {
-    "alter": lambda t: t.alter().add("x", "bigint").commit(),
+    "alter": lambda t: t.alter.columns().add("x", "bigint").commit(),
     "evolve": lambda t: t.insert(pa.table({"id": [5], "x": [1]}), evolve="add"),
 }
 
@@ -44,7 +44,7 @@ def test_values_that_rows_bring_survive_a_column_that_came_and_went(first: str) 
 
     def twice() -> None:
         _BRINGING[first](table)
-        table.alter().drop("x").commit()
+        table.alter.columns().drop("x").commit()
 
     client = beside(table, "publish", twice)
     client.insert(pa.table({"id": [2], "x": [9]}), evolve="add", on_conflict="retry")
@@ -57,7 +57,7 @@ def test_values_that_rows_bring_never_come_under_another_name(first: str) -> Non
 
     def twice() -> None:
         _BRINGING[first](table)
-        table.alter().rename("x", "y").commit()
+        table.alter.columns().rename("x", "y").commit()
 
     client = beside(table, "publish", twice)
     try:
@@ -71,7 +71,7 @@ def test_values_that_rows_bring_never_come_under_another_name(first: str) -> Non
 
 def test_rows_that_bring_a_part_of_a_column_with_another_name_now_are_a_conflict() -> None:
     table = _nested()
-    client = beside(table, "publish", lambda: table.alter().rename("s", "z").commit())
+    client = beside(table, "publish", lambda: table.alter.columns().rename("s", "z").commit())
     more = pa.table({"id": [2], "s": [{"a": 1, "n": 2}]})
     with pytest.raises(RetryableConflictError):
         client.insert(more, evolve="add", on_conflict="raise")
@@ -97,12 +97,12 @@ def test_a_restore_brings_back_no_row_that_breaks_a_new_constraint(kind: str) ->
     table.upsert(pa.table({"id": ids, "c": pa.array([bad, *ids[1:]], _INT)}))
     with_bad = table.version
     table.delete(where="c is null" if bad is None else "c < 0")
-    client = _validating(table, lambda: table.restore(version=with_bad))
-    change = client.alter()
+    client = _validating(table, lambda: table.versions.restore(version=with_bad))
+    change = client.alter.columns()
     change = change.require("c") if bad is None else change.add_check("pos", "c >= 0")
     with pytest.raises(ConstraintError):
         change.commit()
-    assert again(table).alter().plan().field("c").nullable
+    assert again(table).alter.columns().commit(dry_run=True).field("c").nullable
 
 
 def _validating(table: Table, act: Callable[[], object]) -> Table:
@@ -114,20 +114,20 @@ def test_a_constraint_is_compared_with_the_column_that_has_its_name_in_the_end()
     table = make()
 
     def replaced() -> None:
-        table.alter().drop("c").add("c", "int", default=-1).commit()
+        table.alter.columns().drop("c").add("c", "int", default=-1).commit()
 
     client = _validating(table, replaced)
     with pytest.raises(ConstraintError):
-        client.alter().add_check("pos", "c >= 0").commit()
+        client.alter.columns().add_check("pos", "c >= 0").commit()
 
 
 def test_a_column_that_is_required_and_renamed_at_once_has_no_nulls() -> None:
     table = make()
     table.upsert(pa.table({"id": [2], "c": pa.array([None], _INT)}))
     with pytest.raises(ConstraintError):
-        table.alter().require("c").rename("c", "d").commit()
+        table.alter.columns().require("c").rename("c", "d").commit()
     table.delete(where="c is null")
-    table.alter().require("c").rename("c", "d").commit()
+    table.alter.columns().require("c").rename("c", "d").commit()
     with pytest.raises((ConstraintError, SchemaError, ValueError)):
         table.upsert(pa.table({"id": [3], "d": pa.array([None], _INT)}))
 
@@ -147,20 +147,20 @@ def test_a_check_that_no_row_holds_lets_none_in(predicate: str) -> None:
 def test_a_client_that_has_slept_gives_its_rows_what_the_table_says_now() -> None:
     """INV-04: no default and no column of the past comes with rows that never had it."""
     table = make()
-    table.alter().default("c", 7).commit()
+    table.alter.columns().default("c", 7).commit()
     sleeper = again(table)
     sleeper.scan().count()
-    table.alter().default("c", 8).commit()
+    table.alter.columns().default("c", 8).commit()
     sleeper.insert(pa.table({"id": [2]}))
     assert rows(table)[-1] == {"id": 2, "c": 8}
     slept = again(table)
     slept.scan().count()
-    table.alter().drop("c").commit()
+    table.alter.columns().drop("c").commit()
     slept.insert(pa.table({"id": [3]}))
     slept = again(table)
-    table.alter().add("gone", "int", default=1).commit()
+    table.alter.columns().add("gone", "int", default=1).commit()
     slept.scan().count()
-    table.alter().drop("gone").commit()
+    table.alter.columns().drop("gone").commit()
     slept.insert(pa.table({"id": [4], "x": [5]}), evolve="add")
     assert rows(table)[-1] == {"id": 4, "x": 5}
     assert again(table).schema.names == ["id", "x"]
@@ -171,17 +171,17 @@ def test_a_client_that_has_slept_gives_its_rows_what_the_table_says_now() -> Non
 
 def test_an_upgrade_takes_away_nothing_that_another_one_allowed() -> None:
     table = make()
-    table.downgrade([])
-    client = beside(table, "publish", lambda: again(table).upgrade(features=["archive-1"]))
-    client.upgrade(features=["ttl-1"])
-    plan = again(table).plan_downgrade([])
+    table.alter.downgrade(to=[])
+    client = beside(table, "publish", lambda: again(table).alter.upgrade(features=["archive-1"]))
+    client.alter.upgrade(features=["ttl-1"])
+    plan = again(table).alter.downgrade(to=[], dry_run=True)
     assert {"archive-1", "ttl-1"} <= set(plan.before)
 
 
 def test_a_downgrade_sees_what_is_in_use_beside_the_list() -> None:
     table = make()
-    table.downgrade([])
-    table.set({"features.upgrade": "always"})
-    table.savepoint("kept")
-    table.set({"features.upgrade": "compatible"})
-    assert again(table).plan_downgrade([]).uses
+    table.alter.downgrade(to=[])
+    table.alter.set({"features.upgrade": "always"})
+    table.versions.savepoint("kept")
+    table.alter.set({"features.upgrade": "compatible"})
+    assert again(table).alter.downgrade(to=[], dry_run=True).uses

@@ -23,7 +23,7 @@ def test_compaction_leaves_one_file_a_bucket_and_changes_no_row_of_any_version()
     before = {v: content(table, v) for v in range(table.version + 1)}
     changes = table.changes(since=0).to_arrow()
     assert files(table) > 4
-    report = table.compact()
+    report = table.maintenance.compact()
     assert files(table) == 2
     assert report.files_removed > report.files_added == 2
     assert content(table) == expected(held)
@@ -33,8 +33,8 @@ def test_compaction_leaves_one_file_a_bucket_and_changes_no_row_of_any_version()
         ("insert", "delete", "update_preimage", "update_postimage"), 0
     )
     sound(table)
-    assert table.plan_compact(full=True).tasks == ()
-    assert table.compact().commits == ()
+    assert table.maintenance.compact(full=True, dry_run=True).tasks == ()
+    assert table.maintenance.compact().commits == ()
 
 
 WRITES: dict[str, Callable[[Table], object]] = {
@@ -59,23 +59,23 @@ def test_a_writer_goes_on_over_a_compaction_and_does_nothing_again(
     """INV-14, INV-15: the rows are those of the same write without a compaction."""
     plain, table = make(isolation=isolation), make(isolation=isolation)
     for each in (plain, table):
-        each.set({"compact.log.percent": 100_000, "compact.hidden.percent": 100})
+        each.alter.set({"compact.log.percent": 100_000, "compact.hidden.percent": 100})
         filled(each)
     WRITES[write](plain)
 
     def compact() -> None:
         if several:  # the logs into one first, then that one into the base
-            assert len(table.compact().commits) == 1
-        assert len(table.compact(full=True).commits) == 1
+            assert len(table.maintenance.compact().commits) == 1
+        assert len(table.maintenance.compact(full=True).commits) == 1
 
     writer = beside(table, "publish", compact)
     result = WRITES[write](writer)
     assert content(table) == content(plain)
     assert result.rebased == 0
-    decision = table.handle.cache.timeline.find(result.version)
+    decision = table._handle.cache.timeline.find(result.version)
     assert decision is not None
     assert result.stats.files_removed == decision.changes.removed.num_rows
-    newest = table.history()[0]
+    newest = table.inspect.history()[0]
     assert newest.operation != "compact"
     assert newest.base == newest.version - 1
     sound(table)
@@ -91,9 +91,9 @@ def test_a_writer_of_a_table_without_a_key_follows_its_rows(write: str, table_ty
             table.append(rows(*((at * 4 + i, "a", at) for i in range(4))))
     plain, table = tables
     WRITES[write](plain)
-    writer = beside(table, "publish", table.compact)
+    writer = beside(table, "publish", table.maintenance.compact)
     assert WRITES[write](writer).rebased == 0
-    assert table.history()[1].operation == "compact"
+    assert table.inspect.history()[1].operation == "compact"
     assert content(table) == content(plain)
     sound(table)
 
@@ -114,19 +114,19 @@ def test_a_compaction_goes_on_over_a_writer_and_copies_nothing_again(
                 each.append(rows(*((at * 4 + i, "a", at) for i in range(4))))
     WRITES[write](plain)
     service = beside(table, "publish", lambda: WRITES[write](table))
-    report = service.compact()
+    report = service.maintenance.compact()
     assert content(table) == content(plain)
     assert all(each.attempts == 2 for each in report.commits)
     for each in report.commits:
-        decision = table.handle.cache.timeline.find(each.version)
+        decision = table._handle.cache.timeline.find(each.version)
         assert decision is not None
         assert each.stats.files_removed == decision.changes.removed.num_rows
         assert each.stats.files_added == decision.changes.added.num_rows
     if write != "overwrite":
-        assert table.history()[0].operation == "compact"
+        assert table.inspect.history()[0].operation == "compact"
     else:
         assert report.commits == ()
-        assert not table.timeline.pending
+        assert not table.inspect.timeline().pending
     sound(table)
 
 
@@ -134,12 +134,12 @@ def test_two_compactions_at_once_harm_nobody() -> None:
     """INV-14: the second finds that its sources are gone, and takes its files back."""
     table = make()
     held = filled(table)
-    second = beside(table, "publish", lambda: table.compact(full=True))
-    report = second.compact(full=True)
+    second = beside(table, "publish", lambda: table.maintenance.compact(full=True))
+    report = second.maintenance.compact(full=True)
     assert report.commits == ()
     assert content(table) == expected(held)
     assert files(table) == 2
-    assert not table.timeline.pending
+    assert not table.inspect.timeline().pending
     sound(table)
 
 
@@ -153,9 +153,9 @@ def test_what_is_done_again_and_what_is_followed_meet_in_one_commit() -> None:
     plain.upsert(rows(*((i, "a", 7) for i in range(2, 30))))
 
     def meanwhile() -> None:
-        table.compact(full=True)
+        table.maintenance.compact(full=True)
         table.upsert(rows((1, "a", 5)))
-        table.compact(full=True)
+        table.maintenance.compact(full=True)
 
     writer = beside(table, "publish", meanwhile)
     result = writer.upsert(rows(*((i, "a", 7) for i in range(2, 30))))
@@ -170,7 +170,7 @@ def test_a_conflict_with_a_writer_is_still_one() -> None:
     filled(table)
 
     def meanwhile() -> None:
-        table.compact(full=True)
+        table.maintenance.compact(full=True)
         table.upsert(rows((2, "a", 5)))
 
     writer = beside(table, "publish", meanwhile)
@@ -190,8 +190,8 @@ def test_a_lost_row_map_costs_the_work_of_a_bucket_and_nothing_else(monkeypatch)
     WRITES["delete where"](plain)
 
     def meanwhile() -> None:
-        table.compact(full=True)
-        store = table.handle.store
+        table.maintenance.compact(full=True)
+        store = table._handle.store
         maps = [i.path for i in store.list("data") if i.path.endswith(".map.bin")]
         assert maps
         store.delete(maps)
@@ -199,7 +199,7 @@ def test_a_lost_row_map_costs_the_work_of_a_bucket_and_nothing_else(monkeypatch)
     writer = beside(table, "publish", meanwhile)
     assert WRITES["delete where"](writer).rebased == 2
     assert content(table) == content(plain)
-    assert not table.verify(history=True).problems
+    assert not table.check.verify(history=True).problems
 
 
 def test_a_compaction_is_no_rival_on_a_table_for_one_writer() -> None:
@@ -208,11 +208,11 @@ def test_a_compaction_is_no_rival_on_a_table_for_one_writer() -> None:
     held = filled(table)
 
     def write() -> None:
-        Table.open(str(table.describe()["uri"])).upsert(rows((1, "a", 5)))
+        Table.open(str(table.inspect.describe()["uri"])).upsert(rows((1, "a", 5)))
 
-    report = beside(table, "publish", write).compact(full=True)
+    report = beside(table, "publish", write).maintenance.compact(full=True)
     assert len(report.commits) == 1
-    writer = beside(table, "publish", lambda: table.compact(full=True))
+    writer = beside(table, "publish", lambda: table.maintenance.compact(full=True))
     writer.upsert(rows((2, "a", 6)))
     assert content(table) == expected({**held, 1: 5, 2: 6})
     sound(table)
@@ -224,23 +224,23 @@ def test_maps_are_condemned_with_the_rewrite_and_kept_for_writers_that_began_bef
     """INV-05: a clean spares the map while a pending writer may follow it."""
     monkeypatch.setattr("plait.files.row_map.INLINE_BYTES_MAX", 8)
     table = make()
-    table.set({"clean.retain.time": "0s", "clean.retain.versions": 1})
+    table.alter.set({"clean.retain.time": "0s", "clean.retain.versions": 1})
     held = filled(table)
-    store = table.handle.store
+    store = table._handle.store
 
     def maps() -> list[str]:
         return [i.path for i in store.list("data") if i.path.endswith(".map.bin")]
 
     def meanwhile() -> None:
-        table.compact(full=True)
-        Table.open(str(table.describe()["uri"])).clean()
+        table.maintenance.compact(full=True)
+        Table.open(str(table.inspect.describe()["uri"])).maintenance.clean()
         assert maps()
 
     writer = beside(table, "publish", meanwhile)
     result = writer.upsert(rows((2, "a", 6)))
     assert result.rebased == 0
-    table.clean()
-    table.clean()
+    table.maintenance.clean()
+    table.maintenance.clean()
     assert maps() == []
     assert content(table) == expected({**held, 2: 6})
     sound(table)
@@ -249,13 +249,13 @@ def test_maps_are_condemned_with_the_rewrite_and_kept_for_writers_that_began_bef
 def test_a_compaction_names_what_its_readers_must_know() -> None:
     table = make()
     filled(table)
-    table.compact(full=True)
-    decision = table.handle.cache.timeline.find(table.version)
+    table.maintenance.compact(full=True)
+    decision = table._handle.cache.timeline.find(table.version)
     assert decision is not None
     assert decision.operation is Operation.COMPACT
     assert decision.action.value == "compaction"
     assert "row-maps-1" in decision.features
-    assert "row-maps-1" not in table.handle.cache.timeline.find(1).features
+    assert "row-maps-1" not in table._handle.cache.timeline.find(1).features
 
 
 def test_masks_that_a_commit_carried_and_then_did_again_are_condemned(monkeypatch) -> None:
@@ -267,9 +267,9 @@ def test_masks_that_a_commit_carried_and_then_did_again_are_condemned(monkeypatc
     def others() -> None:
         table.upsert(rows(*((i, "a", 5) for i in range(3, 9))))
 
-    writer = beside(table, "publish", lambda: table.compact(full=True), others)
+    writer = beside(table, "publish", lambda: table.maintenance.compact(full=True), others)
     assert writer.upsert(rows((1, "a", 6), (2, "a", 6))).rebased == 2
-    assert table.foreign() == ()
+    assert table.check.foreign() == ()
     assert content(table) == expected({**held, **dict.fromkeys(range(3, 9), 5), 1: 6, 2: 6})
     sound(table)
 
@@ -280,13 +280,13 @@ def test_masks_that_a_commit_carried_and_then_gave_up_are_removed(monkeypatch) -
     table = make()
     filled(table)
     acts = (
-        lambda: table.compact(full=True),
+        lambda: table.maintenance.compact(full=True),
         lambda: table.upsert(rows(*((i, "a", 5) for i in range(3, 9)))),
         lambda: table.upsert(rows((1, "a", 5))),
     )
     with pytest.raises(RetryableConflictError):
         beside(table, "publish", *acts).upsert(rows((1, "a", 6), (2, "a", 6)))
-    assert table.foreign() == ()
+    assert table.check.foreign() == ()
     sound(table)
 
 
@@ -295,12 +295,12 @@ def test_a_lost_row_map_is_not_counted_as_a_lost_round(monkeypatch, retries: int
     """INV-15: a service is never why a commit has no attempt left."""
     monkeypatch.setattr("plait.files.row_map.INLINE_BYTES_MAX", 8)
     table = make()
-    table.set({"commit.retries": retries})
+    table.alter.set({"commit.retries": retries})
     filled(table)
-    store = table.handle.store
+    store = table._handle.store
 
     def meanwhile() -> None:
-        table.compact(full=True)
+        table.maintenance.compact(full=True)
         store.delete([i.path for i in store.list("data") if i.path.endswith(".map.bin")])
 
     beside(table, "publish", meanwhile).delete(where="id < 9")
@@ -310,15 +310,15 @@ def test_a_lost_row_map_is_not_counted_as_a_lost_round(monkeypatch, retries: int
 def test_a_compaction_behind_a_reservation_makes_none() -> None:
     """INV-15: a reservation makes writers wait, so a service has none."""
     table = make()
-    table.set({"commit.reserve.after": 1})
+    table.alter.set({"commit.reserve.after": 1})
     held = filled(table)
     writer = table.writer("upsert")
     writer.__enter__()
     reserved = Reserved(writer.instant, Scope(SCOPE_TABLE))
-    publish_reservation(table.handle, reserved, since=table.version)
-    service = beside(table, "wait", lambda: table.rollback(str(writer.instant)))
-    assert len(service.compact(full=True).commits) == 1
-    operations = [entry.operation for entry in table.history(4)]
+    publish_reservation(table._handle, reserved, since=table.version)
+    service = beside(table, "wait", lambda: table.maintenance.rollback(str(writer.instant)))
+    assert len(service.maintenance.compact(full=True).commits) == 1
+    operations = [entry.operation for entry in table.inspect.history(4)]
     assert operations == ["compact", "rollback", "reserve", "delete"]
     assert content(table) == expected(held)
     sound(table)
@@ -334,7 +334,7 @@ def test_a_writer_keeps_what_the_target_of_a_compaction_hides_already() -> None:
         lambda: table.delete(keys=rows(*((i, "a", 0) for i in range(50, 60))).select(["id"])),
         writer.__enter__,
     )
-    assert beside(table, "publish", *acts).compact(full=True).commits[0].attempts == 2
+    assert beside(table, "publish", *acts).maintenance.compact(full=True).commits[0].attempts == 2
     writer.write(rows((1, "a", 5)))
     writer.__exit__(None, None, None)
     assert writer.result.rebased == 0
@@ -347,10 +347,10 @@ def test_a_compaction_gives_up_when_a_restore_brings_columns_back() -> None:
     table = make()
     held = filled(table)
     before = table.version
-    forge_schema(table.handle.store, lambda arrow: arrow.remove(arrow.get_field_index("place")))
-    service = beside(table, "publish", lambda: table.restore(version=before))
-    assert service.compact(full=True).commits == ()
-    assert content(Table.open(str(table.describe()["uri"]))) == expected(held)
+    forge_schema(table._handle.store, lambda arrow: arrow.remove(arrow.get_field_index("place")))
+    service = beside(table, "publish", lambda: table.versions.restore(version=before))
+    assert service.maintenance.compact(full=True).commits == ()
+    assert content(Table.open(str(table.inspect.describe()["uri"]))) == expected(held)
 
 
 def test_a_compaction_whose_own_map_is_gone_says_so_and_leaves_nothing(monkeypatch) -> None:
@@ -358,17 +358,17 @@ def test_a_compaction_whose_own_map_is_gone_says_so_and_leaves_nothing(monkeypat
     monkeypatch.setattr("plait.files.row_map.INLINE_BYTES_MAX", 8)
     table = make()
     filled(table)
-    store = table.handle.store
+    store = table._handle.store
 
     def meanwhile() -> None:
         table.upsert(rows((1, "a", 9)))
         store.delete([i.path for i in store.list("data") if i.path.endswith(".map.bin")])
 
     with pytest.raises(CorruptMetadataError):
-        beside(table, "publish", meanwhile).compact(full=True)
-    assert table.history()[0].operation == "rollback"
-    assert not table.timeline.pending
-    assert table.foreign() == ()
+        beside(table, "publish", meanwhile).maintenance.compact(full=True)
+    assert table.inspect.history()[0].operation == "rollback"
+    assert not table.inspect.timeline().pending
+    assert table.check.foreign() == ()
 
 
 def test_two_compactions_of_other_files_of_a_bucket_leave_what_the_next_one_merges() -> None:
@@ -378,10 +378,12 @@ def test_two_compactions_of_other_files_of_a_bucket_leave_what_the_next_one_merg
 
     def meanwhile() -> None:
         table.upsert(rows((1, "a", 8), (2, "a", 8)))
-        table.compact(full=True)
+        table.maintenance.compact(full=True)
 
-    beside(table, "publish", meanwhile, lambda: table.upsert(rows((3, "a", 9)))).compact(full=True)
+    beside(
+        table, "publish", meanwhile, lambda: table.upsert(rows((3, "a", 9)))
+    ).maintenance.compact(full=True)
     assert content(table) == expected({**held, 1: 8, 2: 8, 3: 9})
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert files(table) == 2
     sound(table)

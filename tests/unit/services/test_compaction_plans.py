@@ -11,19 +11,19 @@ from tests.support.compacting import content, expected, files, filled, make, row
 
 def test_the_policy_merges_logs_first_and_everything_when_logs_are_heavy() -> None:
     table = make()
-    table.set({"compact.log.percent": 100_000, "compact.hidden.percent": 90})
+    table.alter.set({"compact.log.percent": 100_000, "compact.hidden.percent": 90})
     table.upsert(rows(*((i, "a", 0) for i in range(400))))
     for value in range(3):
         table.upsert(rows(*((i, "a", value) for i in range(20 * value, 20 * value + 20))))
-    reasons = {task.reason for task in table.plan_compact().tasks}
+    reasons = {task.reason for task in table.maintenance.compact(dry_run=True).tasks}
     assert reasons == {"several log files"}
-    table.compact()
-    kinds = table.handle.cache.snapshot().files["kind"].to_pylist()
+    table.maintenance.compact()
+    kinds = table._handle.cache.snapshot().files["kind"].to_pylist()
     assert sorted(kinds) == ["base", "base", "log", "log"]
-    assert table.plan_compact().tasks == ()
-    table.set({"compact.log.percent": 1})
-    assert {task.reason for task in table.plan_compact().tasks} == {"log files"}
-    table.compact()
+    assert table.maintenance.compact(dry_run=True).tasks == ()
+    table.alter.set({"compact.log.percent": 1})
+    assert {task.reason for task in table.maintenance.compact(dry_run=True).tasks} == {"log files"}
+    table.maintenance.compact()
     assert files(table) == 2
     sound(table)
 
@@ -31,11 +31,11 @@ def test_the_policy_merges_logs_first_and_everything_when_logs_are_heavy() -> No
 def test_full_rewrites_the_only_file_of_a_partition_if_a_row_of_it_is_hidden() -> None:
     table = make(keyed=False)
     table.append(rows(*((i, "a", 0) for i in range(100))))
-    assert table.plan_compact(full=True).tasks == ()
+    assert table.maintenance.compact(full=True, dry_run=True).tasks == ()
     table.delete(where="id = 7")
-    assert table.plan_compact().tasks == ()
-    assert len(table.compact(full=True).commits) == 1
-    assert table.plan_compact(full=True).tasks == ()
+    assert table.maintenance.compact(dry_run=True).tasks == ()
+    assert len(table.maintenance.compact(full=True).commits) == 1
+    assert table.maintenance.compact(full=True, dry_run=True).tasks == ()
     assert len(content(table)) == 99
 
 
@@ -43,10 +43,10 @@ def test_full_rewrites_the_only_file_of_a_partition_if_a_row_of_it_is_hidden() -
 def test_a_plan_that_names_files_twice_copies_their_rows_once(size: str) -> None:
     """INV-14: a plan is never trusted."""
     table = make()
-    table.set({"services.task.size": size})
+    table.alter.set({"services.task.size": size})
     held = filled(table)
-    plan = table.plan_compact(full=True)
-    table.compact(replace(plan, tasks=plan.tasks * 2))
+    plan = table.maintenance.compact(full=True, dry_run=True)
+    table.maintenance.compact(replace(plan, tasks=plan.tasks * 2))
     assert content(table) == expected(held)
     sound(table)
 
@@ -58,7 +58,7 @@ def test_small_appends_rewrite_a_row_a_few_times_and_leave_few_files() -> None:
     moved = 0
     for at in range(300):
         table.append(rows(*((at * 20 + i, "a", at) for i in range(20))))
-        moved += table.compact().rows_moved
+        moved += table.maintenance.compact().rows_moved
         assert files(table) <= 8
     assert moved <= 6 * 300 * 20
     assert len(content(table)) == 300 * 20

@@ -36,7 +36,7 @@ def make(**how: object) -> Table:
 
 
 def again(table: Table) -> Table:
-    return Table.open(str(table.describe()["uri"]))
+    return Table.open(str(table.inspect.describe()["uri"]))
 
 
 def content(table: Table) -> list[tuple[object, ...]]:
@@ -73,7 +73,7 @@ def test_no_operation_makes_rows_that_break_a_check(name: str, kind: str) -> Non
     assert facts["rows"] >= 1
     assert facts["sample"]["low"] > facts["sample"]["high"]
     assert content(table) == [(1, 0, 5), (2, 0, 5)]
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 def test_a_block_and_a_stream_are_checked_too() -> None:
@@ -113,8 +113,10 @@ def test_a_check_that_cannot_be_computed_for_a_row_says_which() -> None:
     assert caught.value.facts["sample"] == {"high": "0", "id": "4", "low": "0"}
     assert content(table) == [(1, 0, 5), (2, 0, 5)]
     with pytest.raises(BadRecordError, match=r"constraint 'low'.*divide by zero"):
-        table.alter().add_check("low", "10 / low < 9").commit()
-    assert table.alter().add_check("low", "CASE WHEN low = 0 THEN TRUE ELSE 10 / low < 9 END")
+        table.alter.columns().add_check("low", "10 / low < 9").commit()
+    assert table.alter.columns().add_check(
+        "low", "CASE WHEN low = 0 THEN TRUE ELSE 10 / low < 9 END"
+    )
 
 
 # --- added beside others -------------------------------------------------------------------------
@@ -125,17 +127,17 @@ def test_rows_that_are_there_are_looked_at_and_masked_ones_are_not(kind: str) ->
     table = make(table_type=kind)
     table.append(rows(3, 4, low=4))
     for change in (
-        table.alter().add_check("flat", "low < 4"),
-        table.alter().rename("low", "least").add_check("flat", "least < 4"),
+        table.alter.columns().add_check("flat", "low < 4"),
+        table.alter.columns().rename("low", "least").add_check("flat", "least < 4"),
     ):
         with pytest.raises(ConstraintError) as caught:
             change.commit()
         assert caught.value.facts["rows"] == 2
     with pytest.raises(ConstraintError):
-        table.alter().add_check("flat", "low < 4").plan()
+        table.alter.columns().add_check("flat", "low < 4").commit(dry_run=True)
     table.delete(where="id = 3")
     table.update({"low": "3"}, where="id = 4")
-    assert table.alter().add_check("flat", "low < 4").commit()
+    assert table.alter.columns().add_check("flat", "low < 4").commit()
     with pytest.raises(ConstraintError):
         table.append(rows(5, low=4))
 
@@ -144,18 +146,18 @@ def test_a_column_is_required_once_no_row_lacks_it() -> None:
     table = make()
     table.append(rows(3, high=None))
     with pytest.raises(ConstraintError) as caught:
-        table.alter().require("high").commit()
+        table.alter.columns().require("high").commit()
     assert (caught.value.facts["rows"], caught.value.facts["column"]) == (1, "high")
     table.delete(where="high is null")
     work = ExitStack()
     work.enter_context(again(table).writer("append")).write(rows(4, high=None))
-    table.alter().require("high").commit()
+    table.alter.columns().require("high").commit()
     with pytest.raises(BadRecordError):
         work.close()
     with pytest.raises(BadRecordError):
         again(table).append(rows(4, high=None))
-    table.alter().add("n", "int", default=1).require("n").commit()
-    table.alter().allow_null("n").allow_null("high").commit()
+    table.alter.columns().add("n", "int", default=1).require("n").commit()
+    table.alter.columns().allow_null("n").allow_null("high").commit()
     table.append(rows(4, high=None).append_column("n", pa.array([None], pa.int32())))
 
 
@@ -177,7 +179,7 @@ def test_a_writer_that_staged_before_the_check_is_judged_in_its_commit(
             work.enter_context(client.transaction()).upsert(rows(8, low=low))
         else:
             work.enter_context(client.writer(operation)).write(rows(8, low=low))
-        table.alter().add_check("flat", "low < 4").commit()
+        table.alter.columns().add_check("flat", "low < 4").commit()
         if fits:
             work.close()
         else:
@@ -185,7 +187,7 @@ def test_a_writer_that_staged_before_the_check_is_judged_in_its_commit(
                 work.close()
             assert content(table) == [(1, 0, 5), (2, 0, 5)]
         assert all(int(str(row[1])) < 4 for row in content(table))
-        assert not table.verify(data=True).problems
+        assert not table.check.verify(data=True).problems
 
 
 def test_rows_that_come_while_others_are_looked_at_are_looked_at_too() -> None:
@@ -199,11 +201,11 @@ def test_rows_that_come_while_others_are_looked_at_are_looked_at_too() -> None:
                 met.append(name)
                 other.append(rows(9, low=4))
 
-    ports = replace(table.handle.ports, observer=Meanwhile())
+    ports = replace(table._handle.ports, observer=Meanwhile())
     with pytest.raises(ConstraintError):
-        alter(replace(table.handle, ports=ports), [AddCheck("flat", "low < 4")])
+        alter(replace(table._handle, ports=ports), [AddCheck("flat", "low < 4")])
     assert met
-    assert "flat" not in str(again(table).describe()["schema"])
+    assert "flat" not in str(again(table).inspect.describe()["schema"])
 
 
 # --- as columns change ---------------------------------------------------------------------------
@@ -211,22 +213,22 @@ def test_rows_that_come_while_others_are_looked_at_are_looked_at_too() -> None:
 
 def test_a_check_follows_the_names_of_its_columns() -> None:
     table = make()
-    table.alter().rename("low", "the least").widen("high", "bigint").commit()
+    table.alter.columns().rename("low", "the least").widen("high", "bigint").commit()
     named = ["id", "the least", "high"]
     with pytest.raises(ConstraintError):
         table.append(rows(3, low=9).rename_columns(named))
     table.append(rows(3).rename_columns(named))
     with pytest.raises(SchemaError):
-        table.alter().drop("high").commit()
-    table.alter().drop_check("order").drop("high").commit()
+        table.alter.columns().drop("high").commit()
+    table.alter.columns().drop_check("order").drop("high").commit()
     table.append(rows(4, low=9).rename_columns(named).drop_columns("high"))
 
 
 def test_versions_and_restores_have_the_checks_of_their_time() -> None:
     table = make()
-    table.alter().drop_check("ORDER").commit()
+    table.alter.columns().drop_check("ORDER").commit()
     table.append(rows(3, low=9))
-    table.restore(version=1)
+    table.versions.restore(version=1)
     with pytest.raises(ConstraintError):
         again(table).append(rows(3, low=9))
 
@@ -235,7 +237,7 @@ def test_a_repush_keeps_the_checks() -> None:
     table = make()
     with again(table).writer("append") as writer:
         writer.write(rows(3))
-        table.repush(buckets=3)
+        table.layout.repush(buckets=3)
     with pytest.raises(ConstraintError):
         again(table).append(rows(4, low=9))
 
@@ -254,11 +256,11 @@ REFUSED: dict[str, tuple[str, str]] = {
 def test_a_check_that_makes_no_sense_is_refused(name: str) -> None:
     table = make()
     with pytest.raises((SchemaError, PredicateError)):
-        table.alter().add_check(*REFUSED[name]).commit()
+        table.alter.columns().add_check(*REFUSED[name]).commit()
     with pytest.raises(SchemaError):
-        table.alter().drop_check("nothing").commit()
+        table.alter.columns().drop_check("nothing").commit()
     with pytest.raises(SchemaError):
-        table.alter().require("id.part").commit()
+        table.alter.columns().require("id.part").commit()
     assert table.version == 1
     if name not in ("taken name", "no name"):
         with pytest.raises((SchemaError, PredicateError)):
@@ -277,7 +279,7 @@ def test_sql_says_the_same() -> None:
     assert parse_steps("DROP CONSTRAINT c") == (DropCheck("c"),)
     assert parse_steps("ALTER COLUMN `x` SET NOT NULL") == (RequireColumn("x"),)
     table = make()
-    table.alter().sql("ADD CONSTRAINT flat CHECK (low < 4 AND high IN (5, 6))").commit()
+    table.alter.columns().sql("ADD CONSTRAINT flat CHECK (low < 4 AND high IN (5, 6))").commit()
     with pytest.raises(ConstraintError):
         table.append(rows(4, low=0, high=7))
 
@@ -292,6 +294,6 @@ def test_names_in_a_check_are_replaced_and_nothing_else_is() -> None:
 def test_more_constraints_than_readers_take_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plait.definition.constraints.CHECKS_MAX", 2)
     table = make()
-    table.alter().add_check("second", "id > 0").commit()
+    table.alter.columns().add_check("second", "id > 0").commit()
     with pytest.raises(SchemaError, match="combine"):
-        table.alter().add_check("third", "id > 0").commit()
+        table.alter.columns().add_check("third", "id > 0").commit()

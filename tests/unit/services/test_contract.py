@@ -19,7 +19,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def contract(table: Table) -> dict[str, object]:
-    found = table.describe()["contract"]
+    found = table.inspect.describe()["contract"]
     assert isinstance(found, dict)
     return found
 
@@ -36,7 +36,7 @@ def test_a_client_that_expects_another_contract_is_refused_at_open(
 
 
 def test_the_contract_is_changed_in_one_decision(table: Table) -> None:
-    result = table.change_contract(lock="none")
+    result = table.alter.contract(lock="none")
     assert contract(table)["lock"] == "none"
     assert result.version == table.version == 1
     table.upsert(ROWS)  # by the client that made the change
@@ -47,18 +47,18 @@ def test_it_is_not_changed_while_another_writer_is_live(table: Table) -> None:
     with table.writer("upsert") as writer:
         writer.write(ROWS)
         with pytest.raises(ContractError, match="live") as caught:
-            table.change_contract(lock="none")
+            table.alter.contract(lock="none")
         assert caught.value.live == [str(writer.instant)]
         with pytest.raises(ContractError):
-            table.change_contract(lock="none", wait_s=0.3)
+            table.alter.contract(lock="none", wait_s=0.3)
     assert contract(table)["lock"] == "file"
-    table.change_contract(lock="none", wait_s=5)
+    table.alter.contract(lock="none", wait_s=5)
 
 
 def test_who_decides_the_slots_cannot_be_changed(table: Table) -> None:
     """INV-02: two could give one slot away; told at once, and not after waiting for writers."""
     with table.writer("upsert"), pytest.raises(OptionError) as caught:
-        table.change_contract(lock="zookeeper://127.0.0.1:1/plait?slots=lent")
+        table.alter.contract(lock="zookeeper://127.0.0.1:1/plait?slots=lent")
     assert caught.value.key == "lock"
     assert contract(table)["lock"] == "file"
 
@@ -68,10 +68,10 @@ def test_a_client_that_was_opened_before_the_change_cannot_write(
 ) -> None:
     """INV-12: also one that begins only afterwards; it holds the old lock."""
     old = Table.open(str(tmp_path))
-    table.change_contract(lock="none")
+    table.alter.contract(lock="none")
     with pytest.raises(ContractError, match="opened"):
         old.upsert(ROWS)
-    assert not table.timeline.pending
+    assert not table.inspect.timeline().pending
     Table.open(str(tmp_path)).upsert(ROWS)
     assert table.scan().count() == 1
 
@@ -80,9 +80,10 @@ def test_a_contract_that_cannot_hold_is_refused_before_anything_is_written(table
     for parts in (
         {"failed_writes": "eager"},
         {"lock": "nonsense"},
-        {"isolation": "snapshot"},
         {"concurrency": "many"},
     ):
         with pytest.raises(OptionError):
-            table.change_contract(**parts)  # type: ignore[arg-type]  # by name
+            table.alter.contract(**parts)  # type: ignore[arg-type]  # by name
+    with pytest.raises(TypeError):
+        table.alter.contract(isolation="snapshot")  # type: ignore[call-arg]  # no part of it
     assert table.version == 0

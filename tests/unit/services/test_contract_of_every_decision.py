@@ -79,13 +79,13 @@ def _coordinated(table: Table) -> Prepared:
 
 def _take_over(table: Table) -> Prepared:
     """Begin a coordinator beside one that is older."""
-    older = Table.open(str(table.describe()["uri"])).stream("several")
+    older = Table.open(str(table.inspect.describe()["uri"])).stream("several")
     older.coordinator(Hub().coordinator(), "upsert").start()
     return table.stream("several").coordinator(Hub().coordinator(), "upsert").start
 
 
 def _reservation(table: Table) -> Prepared:
-    handle = table.handle
+    handle = table._handle
     holder = handle.new_instant(handle.cache.refresh())
     reserved = Reserved(holder)
     return lambda: publish_reservation(handle, reserved, since=handle.cache.known().version)
@@ -100,118 +100,118 @@ def _dead(table: Table) -> str:
 
 def _rollback(table: Table) -> Prepared:
     instant = _dead(table)
-    return lambda: table.rollback(instant)
+    return lambda: table.maintenance.rollback(instant)
 
 
 def _rollback_failed(table: Table) -> Prepared:
     _dead(table)
-    return lambda: roll_back_failed(table.handle, reason="dead", everything=True)
+    return lambda: roll_back_failed(table._handle, reason="dead", everything=True)
 
 
 def _optimize(table: Table) -> Prepared:
     _clean(table)
-    return table.optimize
+    return table.maintenance.optimize
 
 
 def _clean(table: Table) -> Prepared:
-    table.set({"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 1})
+    table.alter.set({"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 1})
     table.upsert(ROWS)
     table.upsert(ROWS)
-    assert table.plan_clean().condemned
-    return table.clean
+    assert table.maintenance.clean(dry_run=True).condemned
+    return table.maintenance.clean
 
 
 def _clean_of_nothing(table: Table) -> Prepared:
-    assert not table.plan_clean().condemned
-    return table.clean
+    assert not table.maintenance.clean(dry_run=True).condemned
+    return table.maintenance.clean
 
 
 def _archive(table: Table) -> Prepared:
-    table.set({"archive.keep": 1, "checkpoint.interval": 1})
+    table.alter.set({"archive.keep": 1, "checkpoint.interval": 1})
     for _ in range(4):
         table.upsert(ROWS)
-    assert table.plan_archive().decisions
-    return table.archive
+    assert table.maintenance.archive(dry_run=True).decisions
+    return table.maintenance.archive
 
 
 def _undo_clean(table: Table) -> Prepared:
-    table.set({"clean.retain.time": "0s", "clean.retain.versions": 1})
+    table.alter.set({"clean.retain.time": "0s", "clean.retain.versions": 1})
     table.upsert(ROWS)
     table.upsert(ROWS)
     # Commits of one millisecond complete after each other, a little ahead of the clock.
-    assert until(lambda: table.clean().version is not None, wait_s=30)
-    return table.undo_clean
+    assert until(lambda: table.maintenance.clean().version is not None, wait_s=30)
+    return table.maintenance.undo_clean
 
 
 def _rebuild(table: Table) -> Prepared:
-    table.set({"metadata.statistics": "off"})
+    table.alter.set({"metadata.statistics": "off"})
     table.upsert(ROWS)
-    table.set({"metadata.statistics": "on"})
-    return table.rebuild_metadata
+    table.alter.set({"metadata.statistics": "on"})
+    return table.maintenance.rebuild_metadata
 
 
 def _remove_foreign(table: Table) -> Prepared:
-    table.handle.store.put(f"data/00000-20260101000000000-{'e' * 16}-0.base.parquet", b"?")
-    return lambda: table.remove_foreign(table.foreign())
+    table._handle.store.put(f"data/00000-20260101000000000-{'e' * 16}-0.base.parquet", b"?")
+    return lambda: table.check.remove_foreign(table.check.foreign())
 
 
 def _savepoint(table: Table) -> Prepared:
-    return lambda: table.savepoint("kept")
+    return lambda: table.versions.savepoint("kept")
 
 
 def _drop_savepoint(table: Table) -> Prepared:
-    table.savepoint("kept")
-    return lambda: table.drop_savepoint("kept")
+    table.versions.savepoint("kept")
+    return lambda: table.versions.drop_savepoint("kept")
 
 
 def _restore(table: Table) -> Prepared:
     table.upsert(ROWS)
-    return table.undo
+    return table.versions.undo
 
 
 def _replay(table: Table) -> Prepared:
     table.upsert(ROWS, commit_id="undone")
-    table.undo()
-    return table.replay
+    table.versions.undo()
+    return table.versions.replay
 
 
 def _accept_loss(table: Table) -> Prepared:
     table.upsert(ROWS)
-    path = table.files()["path"][0].as_py()
-    table.handle.store.delete([path])
-    plan = table.plan_repair(accept_loss=[f"file:{path}"])
-    return lambda: table.repair(plan)
+    path = table.inspect.files()["path"][0].as_py()
+    table._handle.store.delete([path])
+    plan = table.check.repair(accept_loss=[f"file:{path}"], dry_run=True)
+    return lambda: table.check.repair(plan)
 
 
 def _change_contract(table: Table) -> Prepared:
-    return lambda: table.change_contract(lock="process")
+    return lambda: table.alter.contract(lock="process")
 
 
 def _set(table: Table) -> Prepared:
-    return lambda: table.set({"commit.retries": 3})
+    return lambda: table.alter.set({"commit.retries": 3})
 
 
 def _alter(table: Table) -> Prepared:
-    return table.alter().add("note", "string").commit
+    return table.alter.columns().add("note", "string").commit
 
 
 def _add_replica(table: Table) -> Prepared:
-    return lambda: table.add_replica("eu=memory://contract-eu")
+    return lambda: table.replicas.add("eu=memory://contract-eu")
 
 
 def _remove_replica(table: Table) -> Prepared:
-    table.add_replica("eu=memory://contract-eu")
-    return lambda: table.remove_replica("eu")
+    table.replicas.add("eu=memory://contract-eu")
+    return lambda: table.replicas.remove("eu")
 
 
 def _set_ttl(table: Table) -> Prepared:
-    return lambda: table.set_ttl(None)
+    return lambda: table.alter.set_ttl(None)
 
 
 def _beside_the_dead(table: Table) -> None:
     """Make the table one for a single writer, and leave what a dead one left."""
-    table.change_contract(concurrency="single_writer")
-    bury(table.handle.store, _dead(table))
+    table.alter.contract(concurrency="single_writer")
+    bury(table._handle.store, _dead(table))
 
 
 def _begin(table: Table) -> Prepared:
@@ -226,7 +226,7 @@ def _begin_turn(table: Table) -> Prepared:
 
 def _begin_job(table: Table) -> Prepared:
     _beside_the_dead(table)
-    order = write_request("append", table.handle.cache.known().table.spec)
+    order = write_request("append", table._handle.cache.known().table.spec)
     job = Job.prepare(table, order, StructType([StructField("id", LongType())]))
     return lambda: job.commit([])
 
@@ -236,35 +236,35 @@ GIVES_UP = (_commit, _block, _stream, _coordinated, _take_over)
 
 
 def _repush(table: Table) -> Prepared:
-    return lambda: table.repush(buckets=3)
+    return lambda: table.layout.repush(buckets=3)
 
 
 def _cancel_repush(table: Table) -> Prepared:
-    begin(table.handle, RepushRequest(buckets=3))
-    return table.cancel_repush
+    begin(table._handle, RepushRequest(buckets=3))
+    return table.layout.cancel
 
 
 def _go_on_with_a_repush(table: Table) -> Prepared:
-    begin(table.handle, RepushRequest(buckets=3))
-    return lambda: table.repush(buckets=3)
+    begin(table._handle, RepushRequest(buckets=3))
+    return lambda: table.layout.repush(buckets=3)
 
 
 def _undo_repush(table: Table) -> Prepared:
-    table.repush(buckets=3)
-    return table.undo_repush
+    table.layout.repush(buckets=3)
+    return table.layout.undo
 
 
 def _create_index(table: Table) -> Prepared:
-    return table.create_index
+    return table.index.create
 
 
 def _drop_index(table: Table) -> Prepared:
-    table.create_index()
-    return table.drop_index
+    table.index.create()
+    return table.index.drop
 
 
 def _downgrade(table: Table) -> Prepared:
-    return lambda: table.downgrade([])
+    return lambda: table.alter.downgrade(to=[])
 
 
 OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
@@ -276,7 +276,7 @@ OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "services.verify.rebuild.rebuild": (_rebuild,),
     "services.maintenance.archive._Mover._publish": (_archive,),
     "services.verify.foreign._end_unknown": (_remove_foreign,),
-    "services.table_services.Services.rollback": (_rollback, _rollback_failed),
+    "services.table_maintenance.Maintenance.rollback": (_rollback, _rollback_failed),
     "txn.transaction.OptimisticTransaction._finish": GIVES_UP,
     "services.maintenance.runner._optimized": (_optimize,),
     "services.definition.contract.change_contract": (_change_contract,),
@@ -285,8 +285,8 @@ OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "services.verify.loss.accept_loss": (_accept_loss,),
     "services.maintenance.restore.restore": (_restore,),
     "services.maintenance.replay.replay": (_replay,),
-    "services.table_services.Services.set": (_set,),
-    "services.table_services.Services.set_ttl": (_set_ttl,),
+    "services.definition.alter.Alter.set": (_set,),
+    "services.definition.alter.Alter.set_ttl": (_set_ttl,),
     "services.definition.alter.alter": (_alter,),
     "services.definition.sinks.add_replica": (_add_replica,),
     "services.definition.sinks.remove_replica": (_remove_replica,),
@@ -297,7 +297,7 @@ OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "repush.undo.undo": (_undo_repush,),
     "services.index.record_index._declare": (_create_index,),
     "services.index.record_index._drop": (_drop_index,),
-    "services.definition.upgrade._change": (_downgrade,),
+    "services.definition.upgrade.change_features": (_downgrade,),
     "txn.transaction.OptimisticTransaction.begin": (_begin,),
     "stream.open_turn.OpenTurn.begin": (_begin_turn,),
     "stream.open_turn.OpenTurn.roll_back": (_coordinated,),
@@ -324,12 +324,12 @@ def test_nothing_is_published_by_a_client_of_an_older_contract(
     stale = Table.open(uri)
     act = case(stale)
     newcomer = Table.open(uri)
-    _change_unseen(newcomer.handle)
+    _change_unseen(newcomer._handle)
     before, files = newcomer.version, _data_files(tmp_path)
     others = _of_others(newcomer, case)
     with pytest.raises(ContractError):
         act()
-    decided = [entry for entry in newcomer.history() if entry.version > before]
+    decided = [entry for entry in newcomer.inspect.history() if entry.version > before]
     if case in GIVES_UP:
         assert decided
         assert {entry.operation for entry in decided} == {"rollback"}
@@ -343,8 +343,12 @@ def _of_others(table: Table, case: Callable[[Table], Prepared]) -> set[Instant]:
     """Begin a write of somebody else; return it, and the turns of another coordinator."""
     if case not in GIVES_UP:
         return set()
-    begun = {entry.instant for entry in table.timeline.pending} if case is _take_over else set()
-    writer = Table.open(str(table.describe()["uri"])).writer("upsert")
+    begun = (
+        {entry.instant for entry in table.inspect.timeline().pending}
+        if case is _take_over
+        else set()
+    )
+    writer = Table.open(str(table.inspect.describe()["uri"])).writer("upsert")
     writer.__enter__()
     return {*begun, writer.instant}
 

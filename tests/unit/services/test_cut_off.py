@@ -50,12 +50,12 @@ def t() -> Table:
 
 def plan(store: Store) -> RepairPlan:
     store.delete([paths.slot(LOST)])
-    return Table.open(URI).plan_repair(accept_loss=[f"slot:{paths.slot(LOST)}"])
+    return Table.open(URI).check.repair(accept_loss=[f"slot:{paths.slot(LOST)}"], dry_run=True)
 
 
 def cut_off(store: Store) -> Table:
     agreed = plan(store)
-    Table.open(URI).repair(agreed)
+    Table.open(URI).check.repair(agreed)
     return Table.open(URI)
 
 
@@ -79,8 +79,8 @@ def repaired_beyond(t: Table, sink: TableSink) -> None:
 
 def sent_beyond_alone(t: Table, sink: TableSink) -> None:
     """Only what is cut off names the sink, and no row was written below it."""
-    t.set({"commit.retries": 7})
-    t.set({"commit.retries": 8})
+    t.alter.set({"commit.retries": 7})
+    t.alter.set({"commit.retries": 8})
     for key in range(4):
         send(t, key)
 
@@ -90,7 +90,7 @@ def test_no_sink_is_in_step_after_a_cut_off_until_it_is_repaired(
     t: Table, sink: TableSink, act: Callable[[Table, TableSink], None]
 ) -> None:
     act(t, sink)
-    again = cut_off(t.handle.store)
+    again = cut_off(t._handle.store)
     (told,) = status(again)
     assert (told.sink, told.in_step, told.compared_at) == ("eu", False, None)
     for key in range(10, 18):  # until the versions of what was cut off are there again
@@ -106,10 +106,10 @@ def test_a_sink_that_the_definition_names_is_not_in_step_after_a_cut_off(sink: T
     t = Table.create(URI, SCHEMA, record_key="id", replicas=[f"eu={SINK}"])
     for key in range(5):
         t.upsert(rows(key))
-    t.handle.store.delete([paths.slot(LOST)])
+    t._handle.store.delete([paths.slot(LOST)])
     name = f"slot:{paths.slot(LOST)}"
     damaged = Table.open(URI, allow=[SINK])
-    damaged.repair(damaged.plan_repair(accept_loss=[name]))
+    damaged.check.repair(damaged.check.repair(accept_loss=[name], dry_run=True))
     assert not status(Table.open(URI, allow=[SINK]))[0].in_step
 
 
@@ -119,19 +119,19 @@ def test_a_position_counts_as_lost_if_the_timeline_has_not_its_decision(
 ) -> None:
     t.upsert(rows(1))
     repair(t, sink)
-    (position,) = load_positions(t.handle.store)
+    (position,) = load_positions(t._handle.store)
     assert status(t)[0].in_step
     if found == "above the head":
         position = replace(position, version=9, decision="")
     else:
         position = replace(position, decision="0" * len(position.decision))
-    write_position(t.handle.store, position)
+    write_position(t._handle.store, position)
     assert not status(t)[0].in_step
 
 
 def test_a_lost_position_is_read_as_lost(t: Table) -> None:
-    write_position(t.handle.store, SinkPosition("eu", 0, lost=True))
-    assert load_positions(t.handle.store) == [SinkPosition("eu", 0, lost=True)]
+    write_position(t._handle.store, SinkPosition("eu", 0, lost=True))
+    assert load_positions(t._handle.store) == [SinkPosition("eu", 0, lost=True)]
     assert not status(t)[0].in_step, "an empty table has nothing that it lacks"
 
 
@@ -142,29 +142,29 @@ def test_a_cut_off_deletes_nothing_if_somebody_committed_since_the_plan(t: Table
     """INV-01: a commit that was told as a success is not deleted without a word."""
     for key in range(5):
         t.upsert(rows(key))
-    store = t.handle.store
+    store = t._handle.store
     agreed = plan(store)
     assert paths.slot(5) in agreed.mends[0].what
     assert t.upsert(rows(7)).version == 6
     before = sorted(info.path for info in store.list(""))
     with pytest.raises(PlanStaleError):
-        Table.open(URI).repair(agreed)
+        Table.open(URI).check.repair(agreed)
     assert sorted(info.path for info in store.list("")) == before, "nor its checkpoints"
-    again = Table.open(URI).plan_repair(accept_loss=[f"slot:{paths.slot(LOST)}"])
+    again = Table.open(URI).check.repair(accept_loss=[f"slot:{paths.slot(LOST)}"], dry_run=True)
     assert paths.slot(6) in again.mends[0].what
-    Table.open(URI).repair(again)
+    Table.open(URI).check.repair(again)
     assert Table.open(URI).version == LOST - 1
 
 
 def test_a_cut_off_deletes_nothing_if_another_decision_took_the_newest_slot(t: Table) -> None:
     for key in range(5):
         t.upsert(rows(key))
-    store = t.handle.store
+    store = t._handle.store
     agreed = plan(store)
     store.put(paths.slot(5), store.find(paths.slot(4)) or b"")
     before = slots(store)
     with pytest.raises(PlanStaleError):
-        Table.open(URI).repair(agreed)
+        Table.open(URI).check.repair(agreed)
     assert slots(store) == before
 
 
@@ -187,19 +187,19 @@ class Crowded:
 def test_a_commit_while_slots_are_deleted_is_told(t: Table) -> None:
     for key in range(5):
         t.upsert(rows(key))
-    store = t.handle.store
+    store = t._handle.store
     agreed = plan(store)
     (found,) = agreed.mends
     assert found.cut is not None
-    below = Table.open(URI).handle.cache.reach(LOST - 1)
+    below = Table.open(URI)._handle.cache.reach(LOST - 1)
     crowded = Crowded(store, lambda: t.upsert(rows(8)))
     with pytest.raises(PlanStaleError):
         found.cut.make(crowded, below)  # type: ignore[arg-type]
     assert slots(store)[-1] == paths.slot(6), "what was acknowledged stays"
     with pytest.raises(CorruptMetadataError):
         Table.open(URI).append(rows(9))
-    again = Table.open(URI).plan_repair(accept_loss=[found.id])
-    Table.open(URI).repair(again)
+    again = Table.open(URI).check.repair(accept_loss=[found.id], dry_run=True)
+    Table.open(URI).check.repair(again)
     opened = Table.open(URI)
     assert (opened.version, opened.upsert(rows(9)).version) == (LOST - 1, LOST)
 
@@ -208,10 +208,10 @@ def test_nothing_is_deleted_if_somebody_committed_before_the_first_step(t: Table
     """Neither a checkpoint, nor what is known of sinks."""
     for key in range(5):
         t.upsert(rows(key))
-    store = t.handle.store
+    store = t._handle.store
     (found,) = plan(store).mends
     assert found.cut is not None
-    below = Table.open(URI).handle.cache.reach(LOST - 1)
+    below = Table.open(URI)._handle.cache.reach(LOST - 1)
     t.upsert(rows(8))
     write_position(store, SinkPosition("eu", 0))
     before = sorted(info.path for info in store.list("")), load_positions(store)
@@ -224,21 +224,21 @@ def test_a_slot_far_beyond_the_head_is_cut_off_too(t: Table) -> None:
     """No look at the head finds it, and the commit before it would be stuck."""
     for key in range(6):
         t.upsert(rows(key))
-    store = t.handle.store
+    store = t._handle.store
     store.delete([paths.slot(version) for version in (LOST, LOST + 1, LOST + 2)])
-    Table.open(URI).repair(plan(store))
+    Table.open(URI).check.repair(plan(store))
     assert slots(store)[-1] == paths.slot(LOST - 1)
-    assert Table.open(URI).verify().problems[0].invariant == "INV-06"
+    assert Table.open(URI).check.verify().problems[0].invariant == "INV-06"
 
 
 def test_a_plan_that_was_carried_out_does_nothing_more(t: Table) -> None:
     for key in range(5):
         t.upsert(rows(key))
-    agreed = plan(t.handle.store)
-    Table.open(URI).repair(agreed)
+    agreed = plan(t._handle.store)
+    Table.open(URI).check.repair(agreed)
     again = Table.open(URI)
     assert again.upsert(rows(6)).version == LOST
-    assert again.repair(agreed).mended == ()
+    assert again.check.repair(agreed).mended == ()
     assert Table.open(URI).version == LOST
 
 
@@ -253,7 +253,7 @@ def test_slots_that_a_service_decides_are_not_cut_off() -> None:
     opened = lent_table(store, Client(keys), sim_ports())
     name = f"slot:{paths.slot(5)}"
     with pytest.raises(OptionError):
-        opened.plan_repair(accept_loss=[name])
-    (found,) = [each for each in opened.plan_repair().findings if each.id == name]
+        opened.check.repair(accept_loss=[name], dry_run=True)
+    (found,) = [each for each in opened.check.repair(dry_run=True).findings if each.id == name]
     assert found.cut is None
     assert slots(store) == before

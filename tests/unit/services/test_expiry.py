@@ -41,18 +41,18 @@ def test_rows_whose_time_is_over_disappear_and_no_others(table_type: str, keyed:
     table = filled(make(table_type, keyed=keyed))
     before = content(table)
     version = table.version
-    plan = table.plan_expire()
+    plan = table.maintenance.expire(dry_run=True)
     assert table.version == version
     assert content(table) == before
-    report = table.expire(plan)
+    report = table.maintenance.expire(plan)
     assert report.rows_deleted == len(before) - len(YOUNG)
     assert ids(table) == YOUNG
     assert content(table, version) == before
     changes = table.changes(since=version).to_arrow()
     assert set(changes["_change_type"].to_pylist()) == {"delete"}
     assert sorted(changes["id"].to_pylist()) == [0, 4, 8, 12, 16, 51]
-    assert table.history()[0].operation == "expire"
-    assert table.expire().commits == ()
+    assert table.inspect.history()[0].operation == "expire"
+    assert table.maintenance.expire().commits == ()
     sound(table)
 
 
@@ -63,13 +63,13 @@ def test_a_partition_whose_newest_time_is_over_is_removed_whole(
     table = make(table_type, keyed=keyed, partition_by=["p"], ttl="ts 30d partition")
     table.append(rows((1, OLD, "old", 0), (2, OLD, "old", 0), (3, OLD, "mixed", 0)))
     table.append(rows((4, NEW, "mixed", 0), (5, OLD, "null", 0), (6, None, "null", 0)))
-    assert [task.partition for task in table.plan_expire().tasks] == [("old",)]
-    report = table.expire()
+    assert [task.partition for task in table.maintenance.expire(dry_run=True).tasks] == [("old",)]
+    report = table.maintenance.expire()
     assert report.files_removed
     assert ids(table) == [3, 4, 5, 6]
-    masked = table.handle.cache.snapshot().files["masked"].to_pylist()
+    masked = table._handle.cache.snapshot().files["masked"].to_pylist()
     assert set(masked) == {0}
-    assert table.expire().commits == ()
+    assert table.maintenance.expire().commits == ()
     sound(table)
 
 
@@ -79,7 +79,7 @@ def test_the_value_of_a_partition_says_that_all_of_it_is_over(unit: str) -> None
     table = make(partition_by=["ts"], ttl=f"ts 30d {unit}")
     table.append(rows((1, OLD, "a", 0), (2, NEW, "a", 0), (3, None, "a", 0)))
     late = beside(table, "publish", lambda: table.append(rows((4, OLD, "a", 0))))
-    late.expire()
+    late.maintenance.expire()
     assert ids(table) == [2, 3]
     sound(table)
 
@@ -93,7 +93,7 @@ def test_files_without_bounds_are_read_before_their_partition_goes() -> None:
     for p, ts in (("old", OLD), ("new", NEW), ("mixed", OLD), ("mixed", NEW)):
         values = {name: [0] for name, _ in wide}
         table.append(pa.table({"p": [p], **values, "ts": pa.array([ts], schema.field("ts").type)}))
-    table.expire()
+    table.maintenance.expire()
     assert sorted(table.scan(columns=["p"]).to_arrow()["p"].to_pylist()) == [
         "mixed",
         "mixed",
@@ -113,10 +113,10 @@ def test_time_is_told_by_the_stores_clock_and_to_the_moment(column: str) -> None
     if column == "date":
         due_ms = 1_700_006_400_000 + 3_600_000  # midnight after it, and an hour
     clock.advance((due_ms - 1) / 1000 - clock.now_ms() / 1000)
-    assert table.plan_expire().tasks == ()
+    assert table.maintenance.expire(dry_run=True).tasks == ()
     clock.advance(0.002)
-    assert len(table.plan_expire().tasks) == 1
-    table.expire()
+    assert len(table.maintenance.expire(dry_run=True).tasks) == 1
+    table.maintenance.expire()
     assert table.scan().to_arrow().num_rows == 0
 
 
@@ -140,13 +140,13 @@ def test_partitions_expire_by_the_time_at_which_their_newest_file_was_written(
     clock.advance(3000)
     table.append(pa.table({"id": [2], "t": pa.array([dt.date(2020, 2, 1)])}))
     clock.advance(601)
-    assert [task.partition for task in table.plan_expire().tasks] == [("1",)]
-    table.compact(full=True)
-    assert table.plan_expire().tasks == () or table_type == "cow"
+    assert [task.partition for task in table.maintenance.expire(dry_run=True).tasks] == [("1",)]
+    table.maintenance.compact(full=True)
+    assert table.maintenance.expire(dry_run=True).tasks == () or table_type == "cow"
     clock.advance(2999)
-    table.expire()
+    table.maintenance.expire()
     clock.advance(700)
-    table.expire()
+    table.maintenance.expire()
     assert table.scan().to_arrow().num_rows == 0
 
 
@@ -165,27 +165,27 @@ def _sim(clock: SimClock, column: str, **definition: object) -> Table:
 def test_the_time_to_live_is_set_changed_and_taken_away_by_decisions() -> None:
     """And a client that does not know it refuses the table (ttl-1)."""
     table = filled(make(ttl=None))
-    assert "ttl" not in table.describe()
-    assert table.plan_expire().ttl is None
-    assert table.expire().commits == ()
-    features = table.handle.cache.timeline.find(0)
+    assert "ttl" not in table.inspect.describe()
+    assert table.maintenance.expire(dry_run=True).ttl is None
+    assert table.maintenance.expire().commits == ()
+    features = table._handle.cache.timeline.find(0)
     assert features is not None
     assert "ttl-1" not in features.features
-    version = table.set_ttl(Ttl("TS", 86_400)).version
-    assert table.describe()["ttl"] == {"by": "ts", "after": 86_400, "unit": "row"}
-    decision = table.handle.cache.timeline.find(version)
+    version = table.alter.set_ttl(Ttl("TS", 86_400)).version
+    assert table.inspect.describe()["ttl"] == {"by": "ts", "after": 86_400, "unit": "row"}
+    decision = table._handle.cache.timeline.find(version)
     assert decision is not None
     assert "ttl-1" in decision.features
-    again = Table.open(str(table.describe()["uri"]))
-    assert again.plan_expire().tasks
-    done = again.expire().commits[0]
-    decided = table.handle.cache.timeline.find(done.version)
+    again = Table.open(str(table.inspect.describe()["uri"]))
+    assert again.maintenance.expire(dry_run=True).tasks
+    done = again.maintenance.expire().commits[0]
+    decided = table._handle.cache.timeline.find(done.version)
     assert decided is not None
     assert (decided.action.value, decided.operation.value) == ("expiry", "expire")
     assert "ttl-1" in decided.features
     table.append(rows((60, OLD, "a", 0)))
-    table.set_ttl(None)
-    assert again.expire().commits == ()
+    table.alter.set_ttl(None)
+    assert again.maintenance.expire().commits == ()
     assert 60 in ids(table)
 
 
@@ -211,7 +211,7 @@ def test_the_time_to_live_is_set_changed_and_taken_away_by_decisions() -> None:
 def test_a_time_to_live_that_makes_no_sense_is_refused(ttl: object, error: type) -> None:
     table = make(ttl=None)
     with pytest.raises(error):
-        table.set_ttl(ttl)  # type: ignore[arg-type]
+        table.alter.set_ttl(ttl)  # type: ignore[arg-type]
     assert table.version == 0
     with pytest.raises(error):
         make(ttl=ttl)
@@ -222,7 +222,7 @@ def test_a_column_called_written_is_not_taken_for_the_time_of_commits() -> None:
         f"memory://expiry-unit-{next(NAMES)}", "Written date, p string", partition_by="p"
     )
     with pytest.raises(OptionError):
-        table.set_ttl("written 1d partition")
+        table.alter.set_ttl("written 1d partition")
 
 
 def test_the_error_of_rows_by_written_names_the_way() -> None:
@@ -234,14 +234,14 @@ def test_the_error_of_rows_by_written_names_the_way() -> None:
 def test_a_column_that_is_gone_stops_the_expiry_and_nothing_else() -> None:
     """A definition from elsewhere, or a restore of older columns, may lack it."""
     table = filled(make())
-    change_table(table.handle, lambda t: replace(t, ttl=Ttl("nobody", 5)))
+    change_table(table._handle, lambda t: replace(t, ttl=Ttl("nobody", 5)))
     with pytest.raises(SchemaMismatchError):
-        table.plan_expire()
+        table.maintenance.expire(dry_run=True)
     with pytest.raises(SchemaMismatchError):
-        table.expire()
+        table.maintenance.expire()
     assert len(ids(table)) == 22
-    table.set_ttl("ts 30d")
-    assert table.expire().rows_deleted == 6
+    table.alter.set_ttl("ts 30d")
+    assert table.maintenance.expire().rows_deleted == 6
 
 
 def test_without_the_stores_clock_nothing_expires(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +252,7 @@ def test_without_the_stores_clock_nothing_expires(monkeypatch: pytest.MonkeyPatc
         raise ClockUnavailableError(message)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(table.handle.store), "now_ms", unknown)
+        patch.setattr(type(table._handle.store), "now_ms", unknown)
         with pytest.raises(ClockUnavailableError):
-            table.expire()
+            table.maintenance.expire()
     assert len(ids(table)) == 22

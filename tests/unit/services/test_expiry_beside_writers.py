@@ -53,7 +53,7 @@ def one_by_one(
     """Return the rows of a table on which nobody meets: many tests compare with the same ones."""
     table = filled(make(table_type, keyed=keyed, isolation=isolation))
     for step in steps:
-        table.expire() if step == "expire" else WRITES[step](table)
+        table.maintenance.expire() if step == "expire" else WRITES[step](table)
     return content(table)
 
 
@@ -70,18 +70,18 @@ def test_a_writer_that_meets_an_expiry_goes_on(
 
     def meanwhile() -> None:
         if moved in ("before", "around"):
-            table.compact(full=True)
-        assert table.expire().rows_deleted == 6
+            table.maintenance.compact(full=True)
+        assert table.maintenance.expire().rows_deleted == 6
         if moved in ("after", "around"):
-            table.compact(full=True)
+            table.maintenance.compact(full=True)
 
     WRITES[write](beside(table, "publish", meanwhile))
     assert content(table) == one_by_one(table_type, keyed, isolation, ("expire", write))
-    assert table.history()[0].operation != "expire"
+    assert table.inspect.history()[0].operation != "expire"
     if keyed or write != "insert":  # rows that are added without a key stand in nobody's way
-        assert table.history()[0].base == table.version - 1
+        assert table.inspect.history()[0].base == table.version - 1
     if table_type == "mor" and not moved:
-        assert "rebased" not in table.history()[0].client
+        assert "rebased" not in table.inspect.history()[0].client
     sound(table)
 
 
@@ -92,8 +92,8 @@ def test_an_expiry_that_meets_a_writer_is_drafted_anew(
     """INV-07, INV-15: it takes away what is old there, and repeats no reading."""
     table = filled(make(table_type, keyed=keyed))
     service = beside(table, "publish", lambda: WRITES[write](table))
-    service.expire()
-    table.expire()  # rows in files that came since are left to the next run
+    service.maintenance.expire()
+    table.maintenance.expire()  # rows in files that came since are left to the next run
     assert content(table) == one_by_one(table_type, keyed, "snapshot", (write, "expire"))
     sound(table)
 
@@ -104,12 +104,12 @@ def test_whole_files_that_expire_are_nothing_that_a_writer_misses(table_type: st
     table = make(table_type)
     table.upsert(rows(*((i, OLD, "a", 0) for i in range(9))))
     table.upsert(rows(*((i, NEW, "a", 0) for i in range(20, 25))))
-    writer = beside(table, "publish", table.expire)
+    writer = beside(table, "publish", table.maintenance.expire)
     writer.upsert(rows((1, NEW, "a", 1), (20, NEW, "a", 1)))
     assert content(table) == sorted(
         [(1, "a", 1), (20, "a", 1), *((i, "a", 0) for i in range(21, 25))]
     )
-    whole = beside(table, "publish", table.expire)
+    whole = beside(table, "publish", table.maintenance.expire)
     whole.delete(where="true")
     assert content(table) == []
     sound(table)
@@ -120,22 +120,22 @@ def test_a_compaction_that_meets_an_expiry_hides_what_is_gone(table_type: str, k
     """INV-14: and the other way round."""
     table = filled(make(table_type, keyed=keyed))
     table.delete(keys=rows((1, NEW, "b", 0)).select(["id"])) if keyed else None
-    report = beside(table, "publish", table.expire).compact(full=True)
+    report = beside(table, "publish", table.maintenance.expire).maintenance.compact(full=True)
     if (table_type, keyed) == ("cow", True):  # a bucket is one file: nothing to compact
         assert report.commits == ()
-        table.expire()
+        table.maintenance.expire()
     assert ids(table) == YOUNG[keyed:]
     sound(table)
     table = filled(make(table_type, keyed=keyed))
-    beside(table, "publish", lambda: table.compact(full=True)).expire()
-    table.expire()
+    beside(table, "publish", lambda: table.maintenance.compact(full=True)).maintenance.expire()
+    table.maintenance.expire()
     assert ids(table) == YOUNG
     sound(table)
 
 
 def test_two_expiries_at_once_harm_nobody() -> None:
     table = filled(make("mor"))
-    report = beside(table, "publish", table.expire).expire()
+    report = beside(table, "publish", table.maintenance.expire).maintenance.expire()
     assert report.commits == ()
     assert ids(table) == YOUNG
     sound(table)
@@ -145,14 +145,14 @@ def test_an_expiry_stops_when_the_time_to_live_is_changed_meanwhile() -> None:
     """What may expire is what the table says at the version before the decision."""
     for ttl in (None, "ts 60d"):
         table = filled(make())
-        service = beside(table, "publish", lambda ttl=ttl, t=table: t.set_ttl(ttl))
-        assert service.expire().commits == ()
+        service = beside(table, "publish", lambda ttl=ttl, t=table: t.alter.set_ttl(ttl))
+        assert service.maintenance.expire().commits == ()
         assert len(ids(table)) == 22
         sound(table)
     table = filled(make())
-    plan = table.plan_expire()
-    table.set_ttl(None)
-    assert table.expire(plan).commits == ()
+    plan = table.maintenance.expire(dry_run=True)
+    table.alter.set_ttl(None)
+    assert table.maintenance.expire(plan).commits == ()
     sound(table)
 
 
@@ -161,7 +161,7 @@ def test_a_partition_that_gets_a_young_row_meanwhile_stays() -> None:
     table = make(partition_by=["p"], ttl="ts 30d partition")
     table.append(rows((1, OLD, "a", 0), (2, OLD, "b", 0)))
     service = beside(table, "publish", lambda: table.append(rows((3, NEW, "a", 0))))
-    service.expire()
+    service.maintenance.expire()
     assert ids(table) == [1, 3]
     sound(table)
 
@@ -182,12 +182,12 @@ def test_a_partition_where_a_living_writer_would_do_work_again_is_left_to_the_ne
     table = make(table_type, partition_by=["p"], ttl=ttl)
     table.append(rows((1, OLD, "a", 0), (2, OLD, "b", 0)))
     request = WriteRequest(Operation.UPSERT, partitions=(("a",),))
-    writer = OptimisticTransaction.begin(table.handle, request)
-    report = table.expire()
+    writer = OptimisticTransaction.begin(table._handle, request)
+    report = table.maintenance.expire()
     assert report.plan.left == ((("a",),) if left else ())
     assert ids(table) == ([1] if left else [])
     writer.abort("done", wrote=False)
-    table.expire()
+    table.maintenance.expire()
     assert ids(table) == []
     sound(table)
 
@@ -195,10 +195,10 @@ def test_a_partition_where_a_living_writer_would_do_work_again_is_left_to_the_ne
 def test_a_single_writer_and_an_expiry_are_no_rivals() -> None:
     """INV-15: each begins beside the other."""
     table = filled(make("mor", concurrency="single_writer", failed_writes="eager"))
-    other = Table.open(str(table.describe()["uri"]))
-    beside(table, "publish", lambda: other.upsert(rows((1, NEW, "b", 5)))).expire()
+    other = Table.open(str(table.inspect.describe()["uri"]))
+    beside(table, "publish", lambda: other.upsert(rows((1, NEW, "b", 5)))).maintenance.expire()
     table.append(rows((70, OLD, "a", 0)))
-    beside(table, "publish", other.expire).upsert(rows((2, NEW, "a", 6)))
+    beside(table, "publish", other.maintenance.expire).upsert(rows((2, NEW, "a", 6)))
     assert ids(table) == YOUNG
     sound(table)
 
@@ -218,12 +218,12 @@ def test_a_query_that_cannot_be_run_again_keeps_the_expired_rows_until_the_next_
         return stage(self, snapshot, buckets)  # type: ignore[arg-type]
 
     table = filled(make())
-    writer = beside(table, "publish", table.expire)
+    writer = beside(table, "publish", table.maintenance.expire)
     with monkeypatch.context() as patch:
         patch.setattr(ArrowStaging, "stage", once)
         writer.upsert(rows(*((i, NEW, "b", 9) for i in (1, 2, 3, 5))))
     assert {i: v for i, _, v in content(table)}[1] == 9
-    table.expire()
+    table.maintenance.expire()
     assert ids(table) == YOUNG
     sound(table)
 
@@ -231,9 +231,9 @@ def test_a_query_that_cannot_be_run_again_keeps_the_expired_rows_until_the_next_
 def test_a_redo_because_of_an_expiry_is_not_counted_and_needs_no_leave() -> None:
     """INV-15: no retry is allowed, and none is used up."""
     table = filled(make(properties={"commit.retries": 0}))
-    result = beside(table, "publish", table.expire).upsert(rows((1, NEW, "b", 9)))
+    result = beside(table, "publish", table.maintenance.expire).upsert(rows((1, NEW, "b", 9)))
     assert result.rebased == 1
-    assert table.history()[0].client["redone"] == 0
+    assert table.inspect.history()[0].client["redone"] == 0
     sound(table)
 
 
@@ -241,15 +241,15 @@ def test_restored_rows_expire_again_and_an_undo_undoes_the_commit_before() -> No
     """It undoes the newest commit of rows, and shows the expiry after it, which it undoes too."""
     table = filled(make())
     version = table.version
-    table.expire()
-    table.restore(version=version)
+    table.maintenance.expire()
+    table.versions.restore(version=version)
     assert len(ids(table)) == 22
     table.append(rows((80, NEW, "a", 0)))
-    table.expire()
+    table.maintenance.expire()
     assert ids(table) == [*YOUNG, 80]
-    undone = table.undo().plan
+    undone = table.versions.undo().plan
     assert [each.operation for each in undone.undone] == ["expire", "insert"]
-    table.expire()
+    table.maintenance.expire()
     assert ids(table) == YOUNG
     sound(table)
 
@@ -259,9 +259,11 @@ def test_large_vectors_and_shares_of_work_come_to_the_same(monkeypatch: pytest.M
     for kind in TYPES:
         table = make(kind, partition_by=["p"], properties={"services.task.size": "1b"})
         filled(table)
-        report = beside(table, "publish", lambda t=table: t.upsert(rows((1, NEW, "b", 4)))).expire()
+        report = beside(
+            table, "publish", lambda t=table: t.upsert(rows((1, NEW, "b", 4)))
+        ).maintenance.expire()
         assert len(report.commits) == (2 if kind == "mor" else 1)  # a file that is gone is left
-        table.expire()
+        table.maintenance.expire()
         assert ids(table) == YOUNG
         sound(table)
 
@@ -273,24 +275,27 @@ def test_a_restore_shows_the_expiry_that_it_undoes() -> None:
     """What it brings back has expired all the same, and goes with the next expiry."""
     table = filled(make("mor"))
     table.append(rows((60, NEW, "a", 0)))
-    table.expire()
-    plan = table.plan_undo()
+    table.maintenance.expire()
+    plan = table.versions.undo(dry_run=True)
     assert [each.operation for each in plan.undone] == ["expire", "insert"]
-    report = table.restore(plan)
+    report = table.versions.restore(plan)
     assert 0 in ids(table)
-    assert [each.operation for each in table.plan_restore(version=report.version - 1).returned] == [
+    assert [
+        each.operation
+        for each in table.versions.restore(version=report.version - 1, dry_run=True).returned
+    ] == [
         "expire",
         "insert",
     ]
-    table.expire()
+    table.maintenance.expire()
     assert 0 not in ids(table)
     sound(table)
 
 
 def test_an_expiry_stops_if_a_restore_took_its_column_away_after_the_plan() -> None:
     table = filled(make("mor"))
-    plan = table.plan_expire()
-    forge_schema(table.handle.store, lambda arrow: arrow.remove(arrow.get_field_index("ts")))
+    plan = table.maintenance.expire(dry_run=True)
+    forge_schema(table._handle.store, lambda arrow: arrow.remove(arrow.get_field_index("ts")))
     with pytest.raises(SchemaMismatchError):
-        table.expire(plan)
-    assert table.timeline.pending == ()
+        table.maintenance.expire(plan)
+    assert table.inspect.timeline().pending == ()

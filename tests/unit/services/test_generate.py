@@ -22,13 +22,18 @@ from tests.support.protocol import beside
 def test_the_expression_follows_new_names(uri: str) -> None:
     table = make(uri, partition_by="day")
     table.append(rows([1, 2]))
-    change = table.alter().rename("at", "the moment").rename("price", "each").rename("total", "sum")
+    change = (
+        table.alter.columns()
+        .rename("at", "the moment")
+        .rename("price", "each")
+        .rename("total", "sum")
+    )
     change.commit()
     more = rows([3]).rename_columns(["id", "the moment", "each", "amount"])
     table.append(more)
     found = content(table)
     assert (found[3]["sum"], found[3]["day"]) == (6, dt.date(2026, 2, 1))
-    assert table.describe()["partition_by"] == ["day(`the moment`)"]
+    assert table.inspect.describe()["partition_by"] == ["day(`the moment`)"]
     assert content(table, "day = DATE '2026-02-01'").keys() == {3}
     assert table.scan(version=1, where="day = DATE '2026-01-31'").count() == 2
 
@@ -54,7 +59,7 @@ def test_what_a_column_is_generated_from_stays(
     table = make(uri)
     table.append(rows([1, 2]))
     with pytest.raises(SchemaError, match=why):
-        change(table.alter()).commit()  # type: ignore[attr-defined]  # of an alteration
+        change(table.alter.columns()).commit()  # type: ignore[attr-defined]  # of an alteration
     require_generated(again(table))
     assert table.version == 1
 
@@ -63,38 +68,40 @@ def test_a_column_of_the_partitions_cannot_become_generated_but_after_a_repush(u
     table = make(uri, generated={}, partition_by="day")
     table.append(rows([1]).append_column("day", pa.array([dt.date(2026, 1, 31)])))
     with pytest.raises(SchemaError, match="partition"):
-        table.alter().generate("day", "day(at)").commit()
-    table.repush(partition_by="day(at)")
-    table.alter().generate("day", "day(at)").commit()
+        table.alter.columns().generate("day", "day(at)").commit()
+    table.layout.repush(partition_by="day(at)")
+    table.alter.columns().generate("day", "day(at)").commit()
     table.upsert(rows([1, 2]).append_column("total", pa.nulls(2, pa.int64())))
     assert {row["day"] for row in content(table).values()} == {dt.date(2026, 1, 31)}
 
 
 def test_a_source_is_free_again_without_its_column(uri: str) -> None:
     table = make(uri)
-    table.alter().drop("total").widen("price", "bigint").generate("day", None).drop("at").commit()
+    table.alter.columns().drop("total").widen("price", "bigint").generate("day", None).drop(
+        "at"
+    ).commit()
     table.append(pa.table({"id": [1], "price": [1 << 40], "amount": pa.array([1], pa.int32())}))
     assert content(table)[1]["day"] is None
     # An older schema has it, by which older versions are read.
-    assert GENERATED in decision_at(table.handle.store, 2).writer_features
+    assert GENERATED in decision_at(table._handle.store, 2).writer_features
 
 
 def test_only_rows_that_have_the_value_let_a_column_become_generated(uri: str) -> None:
     table = make(uri, generated={})
     table.append(rows([1, 2, 3]))
-    change = table.alter().generate("total", "price * amount")
+    change = table.alter.columns().generate("total", "price * amount")
     with pytest.raises(ConstraintError) as caught:
         change.commit()
     assert (caught.value.facts["rows"], caught.value.facts["column"]) == (3, "total,price,amount")
     with pytest.raises(ConstraintError):
-        change.plan()
+        change.commit(dry_run=True)
     table.update({"total": "price * amount"}, where="id < 3")
     table.delete(where="id = 3")
     assert change.commit()
     assert change.commit() is None
     with pytest.raises(ConstraintError):
-        table.alter().generate("total", "price + amount").commit()
-    table.alter().generate("day", "day(at)").generate("day", None).commit()
+        table.alter.columns().generate("total", "price + amount").commit()
+    table.alter.columns().generate("day", "day(at)").generate("day", None).commit()
     table.append(rows([4]))
     assert content(table)[4]["total"] == 8
 
@@ -130,7 +137,7 @@ def test_the_same_text_over_other_columns_is_another_expression(
     members = pa.array([{"m": 1, "n": 2}], pa.struct([("m", pa.int32()), ("n", pa.int32())]))
     table.append(pa.table({"id": [1], "a": numbers, "b": pa.array([3], pa.int32()), "s": members}))
     with pytest.raises(ConstraintError):
-        change(table.alter()).commit()  # type: ignore[attr-defined]  # of an alteration
+        change(table.alter.columns()).commit()  # type: ignore[attr-defined]  # of an alteration
     assert table.version == 1
 
 
@@ -138,7 +145,7 @@ def test_rows_that_come_while_others_are_looked_at_are_looked_at_too(uri: str) -
     table = make(uri, generated={})
     client = beside(table, "publish", lambda: table.append(rows([1])))
     with pytest.raises(ConstraintError):
-        client.alter().generate("total", "price * amount").commit()
+        client.alter.columns().generate("total", "price * amount").commit()
     assert not table.scan(where="total is not null").count()
 
 
@@ -155,7 +162,7 @@ def test_a_writer_that_is_at_work_computes_the_column_in_its_commit(uri: str, ki
     bad = ExitStack()
     other = wrong([3]).append_column("day", pa.nulls(1, pa.date32()))
     bad.enter_context(again(table).writer("upsert")).write(other)
-    change = table.alter().generate("total", "price * amount").generate("day", "day(at)")
+    change = table.alter.columns().generate("total", "price * amount").generate("day", "day(at)")
     change.add("half", "int").generate("half", "CAST(price / 2 AS int)").commit()
     work.close()
     with pytest.raises(ConstraintError):
@@ -186,18 +193,18 @@ def test_what_a_writer_at_work_computed_is_computed_again(
     table = make(uri, table_type=kind)
     with again(table).writer("upsert") as writer:
         writer.write(rows([1, 2]))
-        change(table.alter()).commit()  # type: ignore[attr-defined]  # of an alteration
+        change(table.alter.columns()).commit()  # type: ignore[attr-defined]  # of an alteration
     assert {row["id"]: row["total"] for row in content(table).values()} == expected
 
 
 def test_a_restore_brings_back_what_was_generated_then(uri: str) -> None:
     table = make(uri)
     table.append(rows([1]))
-    table.alter().generate("total", None).commit()
+    table.alter.columns().generate("total", None).commit()
     table.append(wrong([2, 3]))
     with pytest.raises(ConstraintError):
-        table.alter().generate("total", "price * amount").commit()
-    table.restore(version=1)
+        table.alter.columns().generate("total", "price * amount").commit()
+    table.versions.restore(version=1)
     table.append(rows([4]))
     require_generated(table)
     assert content(table).keys() == {1, 4}

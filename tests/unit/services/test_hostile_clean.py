@@ -57,7 +57,7 @@ def names(folder: Path) -> list[str]:
 
 def attempt(table: Table) -> TableError | None:
     try:
-        table.clean()
+        table.maintenance.clean()
     except TableError as error:
         return error
     return None
@@ -93,7 +93,7 @@ def test_names_that_are_none_of_ours_stay(tmp_path: Path, table: Table, place: s
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("precious")
         os.utime(path, (1, 1))
-    table.clean()
+    table.maintenance.clean()
     assert all((tmp_path / "t" / name).exists() for name in strange)
 
 
@@ -136,7 +136,7 @@ def test_a_condemned_file_that_no_writer_leaves_is_refused_by_name(
         target.write_text("precious")
     forge_condemned(table, str(tmp_path / "t"), path)
     with pytest.raises(CorruptMetadataError) as caught:
-        Table.open(str(tmp_path / "t")).clean()
+        Table.open(str(tmp_path / "t")).maintenance.clean()
     assert caught.value.path == path
     assert target.exists()
 
@@ -148,7 +148,7 @@ def test_a_condemned_file_below_a_linked_directory_stays(
     path = f"link/00000-{INSTANT}-a.base.parquet"
     forge_condemned(table, str(tmp_path / "t"), path)
     with pytest.raises(CorruptMetadataError) as caught:
-        Table.open(str(tmp_path / "t")).clean()
+        Table.open(str(tmp_path / "t")).maintenance.clean()
     assert caught.value.path == "link"
     assert (outside / path.removeprefix("link/")).read_text() == "precious"
 
@@ -190,8 +190,8 @@ def test_a_horizon_above_the_newest_version_lets_nobody_read_or_write(
     def lie(document: dict[str, object]) -> None:
         document["cleaned"] = {"horizon": 9, "final": 9, "condemned": [], "deleted": []}
 
-    rewrite(table.handle.store, table.version, lie)
-    opened = Table.open(table.handle.store.address.uri)
+    rewrite(table._handle.store, table.version, lie)
+    opened = Table.open(table._handle.store.address.uri)
     with pytest.raises(InstantExpiredError) as caught:
         opened.upsert(ROWS) if act == "write" else opened.scan()
     assert caught.value.facts["oldest"] == 9

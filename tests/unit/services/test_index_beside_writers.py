@@ -40,19 +40,19 @@ def made() -> Table:
         properties={"compact": "off"},
     )
     table.upsert(rows(list(range(KEYS))))
-    table.create_index()
+    table.index.create()
     return table
 
 
 def again(table: Table) -> Table:
-    return Table.open(table.handle.store.address.uri)
+    return Table.open(table._handle.store.address.uri)
 
 
 def disturbed(table: Table, act: Callable[[], object], *, times: int = 1) -> Table:
     """Open it so that something happens before each of the first manifests that it publishes."""
     fault = Fault("step", "put_if_absent", _MANIFESTS, times=times, run=lambda: act() and None)
     opened, _ = open_wrapped(
-        table.handle.store.address.uri, lambda store: FaultStore(store, [fault])
+        table._handle.store.address.uri, lambda store: FaultStore(store, [fault])
     )
     return opened
 
@@ -63,22 +63,22 @@ def hurried(table: Table) -> Callable[[], object]:
 
     def act() -> object:
         fast.upsert(rows([next(numbers)]))
-        return fold_index(fast.handle, most=KEYS // 2)
+        return fold_index(fast._handle, most=KEYS // 2)
 
     return act
 
 
 def as_a_scan(table: Table) -> None:
-    found = look_up(again(table).handle, list(range(3 * KEYS)))
+    found = look_up(again(table)._handle, list(range(3 * KEYS)))
     assert found.through == "index"
     assert found.rows.sort_by("id").equals(table.scan().to_arrow().sort_by("id"))
-    assert table.verify_index().ok
+    assert table.index.verify().ok
     assert unnamed(table) == []
 
 
 def unnamed(table: Table) -> list[str]:
     """List the run files that neither of the newest two manifests names."""
-    store, name = table.handle.store, str(table.index_status().name)
+    store, name = table._handle.store, str(table.index.status().name)
     manifests = [load_manifest(store, name, number) for number in list_manifests(store, name)]
     named = {file.path for each in manifests if each is not None for file in each.files}
     listed = {info.path for info in store.list(paths.INDEX)}
@@ -87,8 +87,8 @@ def unnamed(table: Table) -> list[str]:
 
 def damage(table: Table) -> None:
     """Change a byte of the run that has the keys of the load."""
-    store = table.handle.store
-    manifest = load_newest(store, str(table.index_status().name))
+    store = table._handle.store
+    manifest = load_newest(store, str(table.index.status().name))
     assert manifest is not None
     path = manifest.runs[0].files[0].path
     body = bytearray(store.find(path, size_max=1 << 20) or b"")
@@ -101,7 +101,7 @@ def test_build_anew_beside_writers_that_publish_first_is_published(times: int) -
     """INV-11: it takes in what they published, and its files are not deleted meanwhile."""
     table = made()
     damage(table)
-    report = disturbed(table, hurried(table), times=times).build_index(anew=True)
+    report = disturbed(table, hurried(table), times=times).index.build(anew=True)
     assert report is not None
     assert report.built
     assert report.version == table.version
@@ -112,38 +112,38 @@ def test_build_anew_beside_writers_that_publish_first_is_published(times: int) -
 def test_files_of_a_build_at_work_are_not_deleted() -> None:
     """INV-06: its read pin keeps them, though the others go further than they do."""
     table = made()
-    assert build_index(disturbed(table, hurried(table), times=3).handle) is not None
+    assert build_index(disturbed(table, hurried(table), times=3)._handle) is not None
     as_a_scan(table)
 
 
 def test_build_takes_in_nothing_of_another_table() -> None:
     """INV-04: a manifest of a version that the table does not have is passed over."""
     table, other = made(), made()
-    theirs = load_newest(other.handle.store, str(other.index_status().name))
+    theirs = load_newest(other._handle.store, str(other.index.status().name))
     assert theirs is not None
-    name = str(table.index_status().name)
+    name = str(table.index.status().name)
     forged = replace(theirs, index=name, number=7, version=99)
-    assert publish_manifest(table.handle.store, forged)
-    assert table.build_index() is not None
-    assert table.index_status().usable
+    assert publish_manifest(table._handle.store, forged)
+    assert table.index.build() is not None
+    assert table.index.status().usable
     as_a_scan(table)
 
 
 def test_merge_takes_in_nothing_of_another_table() -> None:
     """INV-04: its runs do not stand for those that were there."""
     table, other = made(), made()
-    theirs = load_newest(other.handle.store, str(other.index_status().name))
+    theirs = load_newest(other._handle.store, str(other.index.status().name))
     assert theirs is not None
-    forged = replace(theirs, index=str(table.index_status().name), number=1)
+    forged = replace(theirs, index=str(table.index.status().name), number=1)
     table.upsert(rows([3], 7))
 
     def published() -> object:
-        return publish_manifest(table.handle.store, forged)
+        return publish_manifest(table._handle.store, forged)
 
-    assert fold_index(disturbed(table, published).handle) is None
-    assert not again(table).index_status().usable
+    assert fold_index(disturbed(table, published)._handle) is None
+    assert not again(table).index.status().usable
     assert table.get([3, 5]).num_rows == 2
-    assert table.build_index() is not None
+    assert table.index.build() is not None
     as_a_scan(table)
 
 
@@ -152,7 +152,7 @@ def test_build_that_is_always_outrun_says_so_and_leaves_nothing() -> None:
     table = made()
     late = disturbed(table, hurried(table), times=10 * ROUNDS_MAX)
     with pytest.raises(PlanStaleError):
-        late.build_index(anew=True)
+        late.index.build(anew=True)
     assert table.scan().count() == KEYS + ROUNDS_MAX
     as_a_scan(table)
 
@@ -164,12 +164,12 @@ def test_build_that_a_restore_or_a_repush_made_useless_is_done_again(change: str
     other, loaded = again(table), 1
     table.upsert(rows([3], 7))
     acts: dict[str, Callable[[], object]] = {
-        "restore": lambda: other.restore(version=loaded),
-        "repush": lambda: other.repush(buckets=3),
+        "restore": lambda: other.versions.restore(version=loaded),
+        "repush": lambda: other.layout.repush(buckets=3),
     }
-    report = disturbed(table, acts[change]).build_index(anew=True)
+    report = disturbed(table, acts[change]).index.build(anew=True)
     assert report is not None
-    assert table.index_status().usable
+    assert table.index.status().usable
     as_a_scan(table)
 
 
@@ -179,13 +179,13 @@ def test_build_that_is_made_useless_each_time_says_so() -> None:
 
     def restored() -> object:
         other.upsert(rows([3], 7))
-        return other.restore(version=1)
+        return other.versions.restore(version=1)
 
     with pytest.raises(PlanStaleError):
-        disturbed(table, restored, times=99).build_index(anew=True)
-    assert look_up(again(table).handle, [3]).through == "buckets"
+        disturbed(table, restored, times=99).index.build(anew=True)
+    assert look_up(again(table)._handle, [3]).through == "buckets"
     assert table.get([3]).to_pylist() == [{"id": 3, "p": "y", "v": 0}]
-    assert table.build_index() is not None
+    assert table.index.build() is not None
     as_a_scan(table)
 
 
@@ -193,12 +193,12 @@ def test_merge_of_large_runs_is_not_lost_to_a_small_one() -> None:
     """INV-11: each takes in what the other one published."""
     table = made()
     table.upsert(rows(list(range(KEYS // 2)), 1))
-    merged = fold_index(disturbed(table, hurried(table), times=3).handle)
+    merged = fold_index(disturbed(table, hurried(table), times=3)._handle)
     assert merged is not None
-    manifest = load_newest(table.handle.store, str(table.index_status().name))
+    manifest = load_newest(table._handle.store, str(table.index.status().name))
     assert manifest is not None
     assert [run.first for run in manifest.runs if run.entries >= KEYS] == [0]
-    assert table.index_status().lag == 0
+    assert table.index.status().lag == 0
     as_a_scan(table)
 
 
@@ -206,7 +206,7 @@ def test_build_knows_that_it_was_published_though_the_reply_says_it_was_not() ->
     """INV-10: as a store answers whose client sent the same call twice."""
     table = made()
     late = again(table)
-    store: Store = late.handle.store
+    store: Store = late._handle.store
     put = store.put_if_absent
 
     def twice(path: str, data: bytes) -> bool:
@@ -214,14 +214,14 @@ def test_build_knows_that_it_was_published_though_the_reply_says_it_was_not() ->
         return landed if not path.startswith(f"{paths.INDEX}/") else landed and put(path, data)
 
     object.__setattr__(store, "put_if_absent", twice)
-    assert late.build_index(anew=True) is not None
+    assert late.index.build(anew=True) is not None
     as_a_scan(table)
 
 
 def test_files_of_a_build_that_died_go_when_its_read_pin_is_gone() -> None:
     """INV-06: until then somebody may be about to publish them."""
     table = made()
-    store, name = table.handle.store, str(table.index_status().name)
+    store, name = table._handle.store, str(table.index.status().name)
     left = paths.index_run(name, table.version, "0" * 16, 0)
     pin = f"{paths.LEASES}/{table.version:020d}-{'0' * 16}"
     store.put(left, b"not whole")
@@ -239,23 +239,23 @@ def test_run_of_a_time_before_a_restore_is_not_published_after_it() -> None:
     table.upsert(rows([3], 7))
 
     def restored() -> object:
-        again(table).restore(version=1)
-        again(table).build_index()
+        again(table).versions.restore(version=1)
+        again(table).index.build()
         return again(table).upsert(rows([KEYS]))
 
-    assert fold_index(disturbed(table, restored).handle) is None
+    assert fold_index(disturbed(table, restored)._handle) is None
     as_a_scan(table)
-    assert build_index(disturbed(table, restored).handle) is None
+    assert build_index(disturbed(table, restored)._handle) is None
     as_a_scan(table)
 
 
 def test_look_up_at_work_keeps_the_runs_of_the_manifest_before_the_newest() -> None:
     """INV-05: it may have looked just before the newest was published."""
     table = made()
-    store, name = table.handle.store, str(table.index_status().name)
+    store, name = table._handle.store, str(table.index.status().name)
     before = load_newest(store, name)
     table.upsert(rows(list(range(KEYS)), 1))
-    assert fold_index(table.handle) is not None
+    assert fold_index(table._handle) is not None
     after = load_newest(store, name)
     assert before is not None
     assert after is not None

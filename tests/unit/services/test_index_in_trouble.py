@@ -23,7 +23,7 @@ def make(table_type: str = "cow", **how: object) -> Table:
     asked = {"record_key": "id", "partition_by": "p", "buckets": 1, "table_type": table_type, **how}
     table = Table.create(f"memory://trouble-{next(_NAMES)}", "id bigint, p string", **asked)  # type: ignore[arg-type]  # of several tests
     table.upsert(rows(*_IDS))
-    table.create_index()
+    table.index.create()
     return table
 
 
@@ -32,7 +32,7 @@ def rows(*ids: int) -> pa.Table:
 
 
 def again(table: Table) -> Table:
-    return Table.open(str(table.describe()["uri"]))
+    return Table.open(str(table.inspect.describe()["uri"]))
 
 
 def shown(rows: pa.Table) -> list[tuple[int, str]]:
@@ -49,7 +49,10 @@ _Change = Callable[[Table], object]
 
 @pytest.mark.parametrize(
     "change",
-    [lambda t: t.repush(buckets=8), lambda t: t.alter().rename("id", "key").commit()],
+    [
+        lambda t: t.layout.repush(buckets=8),
+        lambda t: t.alter.columns().rename("id", "key").commit(),
+    ],
     ids=["repush", "rename"],
 )
 def test_a_table_that_is_changed_while_a_look_up_begins_gives_every_row(change: _Change) -> None:
@@ -58,7 +61,7 @@ def test_a_table_that_is_changed_while_a_look_up_begins_gives_every_row(change: 
     other, reader = again(table), again(table)
     reader.scan().count()
     taken = iter([lambda: change(other)])
-    store = reader.handle.store
+    store = reader._handle.store
     put = store.put
 
     def disturbed(path: str, data: bytes) -> None:
@@ -75,38 +78,38 @@ def test_decisions_that_are_lost_behind_a_checkpoint_lose_no_row_of_a_look_up() 
     table = make(properties={"checkpoint.interval": 5})
     for i in range(20, 33):
         table.upsert(rows(i))
-    store, uri = table.handle.store, str(table.describe()["uri"])
+    store, uri = table._handle.store, str(table.inspect.describe()["uri"])
     store.delete([paths.slot(v) for v in range(6, table.version + 1)])
     stranger = Table.open(uri)
     ids = list(range(40))
     as_a_scan(stranger, ids=ids)
-    stranger.build_index()
+    stranger.index.build()
     as_a_scan(stranger, Table.open(uri), ids=ids)
-    assert not stranger.verify_index().missing
+    assert not stranger.index.verify().missing
 
 
 def test_a_decision_that_is_damaged_costs_a_look_up_nothing_that_a_scan_has() -> None:
     table = make(properties={"checkpoint.interval": 5})
     for i in range(20, 33):
         table.upsert(rows(i))
-    table.handle.store.put(paths.slot(4), b"junk")
+    table._handle.store.put(paths.slot(4), b"junk")
     as_a_scan(again(table), ids=list(range(40)))
-    assert again(table).build_index(anew=True) is not None
+    assert again(table).index.build(anew=True) is not None
     as_a_scan(again(table), ids=list(range(40)))
 
 
 def test_a_damaged_newest_manifest_does_not_stop_the_index() -> None:
     table = make()
-    store, name = table.handle.store, table.index_status().name
+    store, name = table._handle.store, table.index.status().name
     assert name is not None
     table.upsert(rows(1))
-    table.build_index()
+    table.index.build()
     newest = list_manifests(store, name)[-1]
     store.put(paths.index_manifest(name, newest), b"junk")
     other = again(table)
     other.upsert(rows(2))
-    assert other.build_index() is not None
-    assert other.index_status().lag == 0
+    assert other.index.build() is not None
+    assert other.index.status().lag == 0
     as_a_scan(other, again(table))
 
 
@@ -114,7 +117,7 @@ def test_a_damaged_newest_manifest_does_not_stop_the_index() -> None:
 def test_a_damaged_run_is_mended_by_a_build(merged: bool) -> None:
     """By itself if the next run takes it in, and else if the index is built anew."""
     table = make()
-    store = table.handle.store
+    store = table._handle.store
     run = next(i.path for i in store.list(paths.INDEX) if i.path.endswith(".run"))
     body = bytearray(store.find(run, size_max=1 << 20) or b"")
     body[20] ^= 1
@@ -122,9 +125,9 @@ def test_a_damaged_run_is_mended_by_a_build(merged: bool) -> None:
     other = again(table)
     other.upsert(rows(*range(10)) if merged else rows(1))
     as_a_scan(other)
-    assert other.build_index(anew=not merged) is not None
+    assert other.index.build(anew=not merged) is not None
     as_a_scan(other, again(table))
-    assert not other.verify_index().missing
+    assert not other.index.verify().missing
 
 
 def test_overwrites_leave_no_run_each() -> None:
@@ -132,10 +135,10 @@ def test_overwrites_leave_no_run_each() -> None:
     table = make("mor")
     for _ in range(40):
         table.overwrite(rows(*range(0, 20, 2)), where="p = 'x'")
-    assert table.index_status().runs <= 3
+    assert table.index.status().runs <= 3
     as_a_scan(table, again(table))
-    table.build_index()
-    assert table.index_status().lag == 0
+    table.index.build()
+    assert table.index.status().lag == 0
     as_a_scan(table, again(table))
 
 
@@ -149,14 +152,14 @@ def test_a_commit_of_more_keys_than_are_held_costs_time_and_no_row(
     reader = again(table)
     for first in (0, 4, 8):
         table.upsert(pa.table({"id": range(first, first + 4), "p": ["z"] * 4}))
-        known = key_window.load_known(reader.handle, reader.handle.cache.refresh(), newest=True)
+        known = key_window.load_known(reader._handle, reader._handle.cache.refresh(), newest=True)
         assert known is not None
         assert len(known.window.entries) <= 6
         as_a_scan(reader, again(table))
-    table.build_index()
-    assert table.index_status().lag == 0
+    table.index.build()
+    assert table.index.status().lag == 0
     as_a_scan(reader, again(table))
-    assert not table.verify_index().missing
+    assert not table.index.verify().missing
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
@@ -170,29 +173,29 @@ def test_two_keys_with_one_hash_are_both_found(table_type: str) -> None:
         buckets=1,
         table_type=table_type,
     )
-    table.create_index()
+    table.index.create()
     keys = [(1, 1), (2, 196073448242816449)]
     for a, b in keys:
         table.upsert(pa.table({"a": [a], "b": [b], "p": ["x"]}))
     assert table.get(keys).num_rows == 2
-    table.build_index(anew=True)
+    table.index.build(anew=True)
     assert again(table).get(keys[:1]).num_rows == 1
     assert again(table).get(keys).num_rows == 2
 
 
 def test_a_client_that_slept_before_it_published_points_no_hint_at_an_old_manifest() -> None:
     table = make()
-    store, name = table.handle.store, table.index_status().name
+    store, name = table._handle.store, table.index.status().name
     assert name is not None
     old = list_manifests(store, name)[-1]
     body = store.find(paths.index_manifest(name, old), size_max=1 << 20)
     assert body is not None
     for i in (1, 2, 3):
         table.upsert(rows(i))
-        table.build_index()
+        table.index.build()
     store.put(paths.index_manifest(name, old), body)
     store.put(paths.INDEX_HINT, f"{name} {old}".encode())
-    assert look_up(again(table).handle, _IDS).through == "index"
+    assert look_up(again(table)._handle, _IDS).through == "index"
     as_a_scan(again(table))
 
 
@@ -202,7 +205,7 @@ def test_an_overwrite_after_an_index_was_built_hides_no_key(table_type: str) -> 
     table = make(table_type)
     with table.writer("overwrite", partitions="dynamic") as writer:
         writer.write(rows(*range(0, 20, 2), 98))
-    touched = table.index_status()
+    touched = table.index.status()
     assert (touched.usable, touched.lag) == (True, 1)
     as_a_scan(table, again(table), ids=[*_IDS, 98])
 
@@ -212,7 +215,7 @@ def test_an_update_of_more_keys_than_are_held_hides_none_of_them(
 ) -> None:
     """INV-04: entries name the versions before, and the rows are in the log file of the update."""
     table = make("mor")
-    table.alter().add("v", "bigint").commit()
+    table.alter.columns().add("v", "bigint").commit()
     monkeypatch.setattr("plait.arrow.output._KEYS_MIN", 0)
     monkeypatch.setattr("plait.arrow.output._BUFFER_A_HASH", 1 << 60)
     table.update({"v": "1"}, where="p = 'x'")

@@ -55,7 +55,7 @@ def make(place: Path | str, table_type: str = "mor", **properties: str) -> Table
 def clustered(tmp_path: Path) -> Table:
     """Give a table whose one bucket is in the order of ``x``, in 40 row groups."""
     table = make(tmp_path / "t", **BY)
-    table.cluster()
+    table.maintenance.cluster()
     return table
 
 
@@ -109,7 +109,7 @@ def test_a_few_keys_in_a_clustered_bucket_read_only_the_row_groups_that_have_the
     run, groups = FEW[act]
     run(clustered)
     assert reads.take() == groups
-    assert not clustered.verify().problems
+    assert not clustered.check.verify().problems
 
 
 def test_many_keys_read_the_key_column_instead(clustered: Table, reads: Reads) -> None:
@@ -122,7 +122,7 @@ def test_many_keys_read_the_key_column_instead(clustered: Table, reads: Reads) -
 
 SERVICES: dict[str, tuple[dict[str, str], Callable[[Table], object]]] = {
     "inline": ({"compact": "inline"}, lambda _: None),
-    "optimize": ({}, lambda table: table.optimize()),
+    "optimize": ({}, lambda table: table.maintenance.optimize()),
 }
 
 
@@ -138,7 +138,7 @@ def test_a_look_up_by_key_opens_at_most_two_data_files_after_any_number_of_upser
     uri = f"memory://look-ups-{next(NAMES)}"
     table = make(uri, table_type, **order, **properties)
     if order:
-        table.cluster()
+        table.maintenance.cluster()
     chance = np.random.default_rng(3)
     newest = dict.fromkeys(range(ROWS), 0)
     for seed in range(1, 16):
@@ -155,16 +155,16 @@ def test_a_look_up_by_key_opens_at_most_two_data_files_after_any_number_of_upser
             assert len(opened) <= 2, opened
             kinds = {name.kind for name in map(parse_path, opened) if name is not None}
             assert kinds <= {BASE, LOG}
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 # --- indexes that are damaged, missing or wrong -------------------------------------------------
 
 
 def base_of(table: Table) -> Path:
-    files = table.files().to_pylist()
+    files = table.inspect.files().to_pylist()
     path = max(files, key=lambda file: file["rows"])["path"]
-    return Path(str(table.describe()["uri"]), path)
+    return Path(str(table.inspect.describe()["uri"]), path)
 
 
 def index_start(path: Path) -> int:
@@ -211,10 +211,10 @@ def test_a_file_without_an_index_costs_time_only(
     table = make(tmp_path / "t", **BY)
     with monkeypatch.context() as patch:
         patch.setattr(KeyIndexBuilder, "write", lambda *_: {})
-        table.cluster()
+        table.maintenance.cluster()
     act(table)
     assert reads.take() == ROWS // GROUP_ROWS
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 def test_verify_finds_a_damaged_index_and_repair_says_what_to_do(
@@ -224,16 +224,16 @@ def test_verify_finds_a_damaged_index_and_repair_says_what_to_do(
     path = base_of(clustered)
     whole = path.read_bytes()
     damage_index(clustered)
-    (problem,) = clustered.verify().problems
+    (problem,) = clustered.check.verify().problems
     assert (problem.invariant, Path(problem.path).name) == ("INV-11", path.name)
     assert "key index" in problem.message
-    (finding,) = clustered.plan_repair().findings
+    (finding,) = clustered.check.repair(dry_run=True).findings
     assert (finding.kind, finding.answer) == ("index", "choose")
     assert "cluster" in finding.what
     damaged = path.read_bytes()
     backup = tmp_path / "backup"
-    shutil.copytree(str(clustered.describe()["uri"]), backup)
-    handle = clustered.handle
+    shutil.copytree(str(clustered.inspect.describe()["uri"]), backup)
+    handle = clustered._handle
     (finding,) = plan_repair(handle, LocalStore(str(backup))).findings
     assert finding.answer == "choose"  # the copy is damaged in the same place
     (backup / path.relative_to(path.parents[1])).write_bytes(whole)
@@ -241,9 +241,9 @@ def test_verify_finds_a_damaged_index_and_repair_says_what_to_do(
     assert repair(handle, plan_repair(handle, source), source).left == ()
     assert path.read_bytes() == whole
     path.write_bytes(damaged)
-    clustered.cluster("text", kind="sort")
-    clustered.cluster()
-    assert not clustered.verify().problems
+    clustered.maintenance.cluster(order_by="text", kind="sort")
+    clustered.maintenance.cluster()
+    assert not clustered.check.verify().problems
 
 
 def test_verify_finds_an_index_that_leads_to_other_rows(
@@ -254,12 +254,12 @@ def test_verify_finds_an_index_that_leads_to_other_rows(
     with monkeypatch.context() as patch:
         plain = KeyIndexBuilder.add
         patch.setattr(KeyIndexBuilder, "add", lambda index, hashes: plain(index, ~hashes))
-        table.cluster()
-    (problem,) = table.verify().problems
+        table.maintenance.cluster()
+    (problem,) = table.check.verify().problems
     assert problem.invariant == "INV-11"
     assert "other rows" in problem.message
     table.upsert(rows([77], 1))  # the row before is not found, and stays
-    assert {each.invariant for each in table.verify().problems} == {"INV-08", "INV-11"}
+    assert {each.invariant for each in table.check.verify().problems} == {"INV-08", "INV-11"}
 
 
 def test_a_damaged_row_is_not_hidden_by_an_index(clustered: Table) -> None:

@@ -62,7 +62,7 @@ def content(table: Table) -> pa.Table:
 
 
 def orders(table: Table) -> list[int]:
-    return table.files()["order"].to_pylist()
+    return table.inspect.files()["order"].to_pylist()
 
 
 def changed(table: Table, since: int) -> list[tuple[object, ...]]:
@@ -108,7 +108,7 @@ def test_every_operation_does_the_same_in_a_bucket_that_is_in_an_order(
     """INV-08, INV-14: rows, counts and changes are those of the table that is sorted by key."""
     key = "both" if "keys" in write else list(KEYS)[list(WRITES).index(write) % 3]
     plain, table = make(table_type, key), make(table_type, key, **BY)
-    table.cluster()
+    table.maintenance.cluster()
     assert orders(table) == [ORDER, ORDER]
     assert content(table) == content(plain)
     since, base = table.version, plain.version
@@ -120,12 +120,12 @@ def test_every_operation_does_the_same_in_a_bucket_that_is_in_an_order(
     )
     assert content(table) == content(plain)
     assert changed(table, since) == changed(plain, base)
-    for service in (table.cluster, lambda: table.compact(full=True)):
+    for service in (table.maintenance.cluster, lambda: table.maintenance.compact(full=True)):
         service()
         assert content(table) == content(plain)
     assert set(orders(table)) == {ORDER}
-    assert not table.verify().problems
-    assert not table.verify(history=True).problems
+    assert not table.check.verify().problems
+    assert not table.check.verify(history=True).problems
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -133,7 +133,7 @@ def test_every_operation_does_the_same_in_a_bucket_that_is_in_an_order(
 def test_a_key_that_is_there_is_found_wherever_its_row_stands(table_type: str) -> None:
     """INV-08."""
     table = make(table_type, **BY)
-    table.cluster()
+    table.maintenance.cluster()
     with pytest.raises(DuplicateKeyError):
         table.insert(rows([50], 3))
     assert table.scan(where="id = 50").count() == 1
@@ -150,21 +150,21 @@ def test_a_writer_and_a_clustering_of_buckets_do_not_notice_each_other(
     """INV-14, INV-15: whoever is first, nothing is staged or copied again."""
     plain, first, second = (make(table_type, **BY) for _ in range(3))
     WRITES[write](plain)
-    writer = beside(first, "publish", first.cluster)
+    writer = beside(first, "publish", first.maintenance.cluster)
     assert WRITES[write](writer).rebased == 0  # type: ignore[attr-defined]
-    report = beside(second, "publish", lambda: WRITES[write](second)).cluster()
+    report = beside(second, "publish", lambda: WRITES[write](second)).maintenance.cluster()
     assert all(commit.rebased == 0 for commit in report.commits)
     for table in (first, second):
         assert content(table) == content(plain)
-        assert not table.verify().problems
-        assert not table.verify(history=True).problems
+        assert not table.check.verify().problems
+        assert not table.check.verify(history=True).problems
 
 
 def groups(table: Table, low: int, high: int) -> tuple[int, int]:
     """Count the row groups in which a range of ``x`` can lie, and all of them."""
     met = every = 0
-    for path in table.files()["path"].to_pylist():
-        footer = pq.read_metadata(pa.BufferReader(table.handle.store.find(path)))
+    for path in table.inspect.files()["path"].to_pylist():
+        footer = pq.read_metadata(pa.BufferReader(table._handle.store.find(path)))
         for number in range(footer.num_row_groups):
             bounds = footer.row_group(number).column(2).statistics
             every += 1
@@ -184,12 +184,12 @@ def test_a_range_meets_few_row_groups_of_a_bucket() -> None:
     table.insert(rows(range(100_000), 0))
     met, every = groups(table, 5_000, 5_100)
     assert met == every
-    table.cluster()
+    table.maintenance.cluster()
     met, every = groups(table, 5_000, 5_100)
     assert every > 30
     assert met <= 2
-    table.set({"write.buffer.size": "256MiB"})
-    table.cluster("x", kind="zorder")
+    table.alter.set({"write.buffer.size": "256MiB"})
+    table.maintenance.cluster(order_by="x", kind="zorder")
     assert groups(table, 0, 10_000)[1] == -(-100_000 // 16_384)
 
 
@@ -198,19 +198,19 @@ def test_a_restore_of_a_version_before_a_clustering_brings_its_files_back(table_
     """INV-05, INV-14."""
     table = make(table_type, **BY)
     then, version = content(table), table.version
-    table.cluster()
+    table.maintenance.cluster()
     table.upsert(NEW)
-    table.restore(version=version)
+    table.versions.restore(version=version)
     assert content(table) == then
     assert ORDER not in orders(table)
-    table.cluster()
+    table.maintenance.cluster()
     assert content(table) == then
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 def test_an_update_of_another_column_keeps_the_order_and_one_of_its_own_does_not() -> None:
     table = make("cow", **{**BY, "cluster.by": "x"})
-    table.cluster()
+    table.maintenance.cluster()
     order = Order(("x",), "hilbert").id
     table.update({"y": "y + 1"}, where="x >= 0")
     assert orders(table) == [order, order]
@@ -220,7 +220,7 @@ def test_an_update_of_another_column_keeps_the_order_and_one_of_its_own_does_not
 
 def test_a_delete_keeps_the_order_and_an_upsert_sorts_its_bucket_by_key() -> None:
     table = make("cow", **BY)
-    table.cluster()
+    table.maintenance.cluster()
     table.delete(where="x < 100")
     assert orders(table) == [ORDER, ORDER]
     table.upsert(rows(range(100), 2))
@@ -230,24 +230,24 @@ def test_a_delete_keeps_the_order_and_an_upsert_sorts_its_bucket_by_key() -> Non
 def test_cluster_puts_in_order_only_what_is_not_in_it() -> None:
     """Without columns; with columns it writes everything anew, once."""
     table = make("cow", **BY)
-    assert len(table.plan_cluster().tasks) == 2
-    table.cluster()
-    assert not table.plan_cluster().tasks
-    assert len(table.plan_cluster("y").tasks) == 2
-    table.set({"cluster.kind": "zorder"})
-    assert len(table.plan_cluster().tasks) == 2
-    assert len(table.plan_cluster(where="id = 7").tasks) <= 2
+    assert len(table.maintenance.cluster(dry_run=True).tasks) == 2
+    table.maintenance.cluster()
+    assert not table.maintenance.cluster(dry_run=True).tasks
+    assert len(table.maintenance.cluster(order_by="y", dry_run=True).tasks) == 2
+    table.alter.set({"cluster.kind": "zorder"})
+    assert len(table.maintenance.cluster(dry_run=True).tasks) == 2
+    assert len(table.maintenance.cluster(where="id = 7", dry_run=True).tasks) <= 2
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_optimize_clusters_what_falls_due_and_then_has_nothing_to_do(table_type: str) -> None:
     table = make(table_type, **BY)
     now = content(table)
-    report = table.optimize()
+    report = table.maintenance.optimize()
     assert report.clustering is not None
     assert set(orders(table)) == {ORDER}
     assert content(table) == now
-    again = table.optimize()
+    again = table.maintenance.optimize()
     assert again.clustering is not None
     assert not again.clustering.commits
     assert not again.compaction.commits
@@ -255,35 +255,35 @@ def test_optimize_clusters_what_falls_due_and_then_has_nothing_to_do(table_type:
 
 def test_optimize_leaves_alone_what_is_nearly_in_order_or_has_just_been_written() -> None:
     table = make("mor", **{**BY, "compact.log.percent": 100, "compact.hidden.percent": 100})
-    table.cluster()
+    table.maintenance.cluster()
     table.upsert(FEW)
-    assert not table.optimize().clustering.commits  # type: ignore[union-attr]
+    assert not table.maintenance.optimize().clustering.commits  # type: ignore[union-attr]
     busy = make("cow", **{**BY, "cluster.after": "1h"})
-    assert not busy.optimize().clustering.commits  # type: ignore[union-attr]
-    assert make("cow").optimize().clustering is None
+    assert not busy.maintenance.optimize().clustering.commits  # type: ignore[union-attr]
+    assert make("cow").maintenance.optimize().clustering is None
 
 
 def test_a_minor_compaction_merges_logs_by_key_and_leaves_the_base_in_order() -> None:
     table = make("mor", **{**BY, "compact.log.percent": 100, "compact.hidden.percent": 100})
-    table.cluster()
+    table.maintenance.cluster()
     for seed in range(3):
         table.upsert(rows(range(40), seed))
     now = content(table)
-    table.compact()
+    table.maintenance.compact()
     assert sorted(orders(table)) == [KEY_ORDER, KEY_ORDER, ORDER, ORDER]
     assert content(table) == now
 
 
 def test_a_table_whose_order_was_dropped_is_compacted_by_key() -> None:
     table = make("mor", **BY)
-    table.cluster()
+    table.maintenance.cluster()
     table.upsert(NEW)
-    table.set({"cluster.by": ""})
+    table.alter.set({"cluster.by": ""})
     now = content(table)
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert set(orders(table)) == {KEY_ORDER}
     assert content(table) == now
-    assert not table.verify().problems
+    assert not table.check.verify().problems
 
 
 @pytest.mark.parametrize(
@@ -299,11 +299,11 @@ def test_an_order_that_there_cannot_be_is_never_recorded(
 ) -> None:
     table = make("cow")
     with pytest.raises(OptionError, match=message):
-        table.set(properties)
+        table.alter.set(properties)
     with pytest.raises(OptionError, match=message):
         make("cow", **properties)
     with pytest.raises(OptionError, match=r"cluster\.by"):
-        table.cluster()
+        table.maintenance.cluster()
 
 
 def test_appended_files_are_put_in_order_and_those_in_order_stay() -> None:
@@ -311,12 +311,12 @@ def test_appended_files_are_put_in_order_and_those_in_order_stay() -> None:
     table = Table.create(f"memory://ordered-{next(NAMES)}", SCHEMA, properties=BY)
     for seed in range(3):
         table.append(rows(range(100), seed))
-    table.cluster()
-    before = set(table.files()["path"].to_pylist())
+    table.maintenance.cluster()
+    before = set(table.inspect.files()["path"].to_pylist())
     table.append(rows(range(100), 4))
-    assert [len(task.sources) for task in table.plan_cluster().tasks] == [1]
-    table.cluster()
-    assert before < set(table.files()["path"].to_pylist())
-    table.compact(full=True)
+    assert [len(task.sources) for task in table.maintenance.cluster(dry_run=True).tasks] == [1]
+    table.maintenance.cluster()
+    assert before < set(table.inspect.files()["path"].to_pylist())
+    table.maintenance.compact(full=True)
     assert orders(table) == [ORDER]
     assert table.scan().count() == 400

@@ -60,11 +60,11 @@ def write(table: Table, *, keyed: bool) -> None:
     if keyed:
         table.upsert(rows(3, 9))
         table.update({"x": "x * 2"}, where="id < 2")
-        table.compact(full=True)
+        table.maintenance.compact(full=True)
         table.upsert(rows(4, 5))
     else:
         table.append(rows(3, 9))
-        table.cluster("id", kind="sort")
+        table.maintenance.cluster(order_by="id", kind="sort")
     with table.transaction() as change:
         change.append(rows(20, 22))
     with table.stream("app").writer(after=None, end="1") as epoch:
@@ -89,7 +89,7 @@ def make(
 
 def told(table: Table, version: int | None = None) -> list[tuple[object, ...]]:
     """Return what the metadata tells of files, whose names differ from table to table."""
-    files = table.handle.cache.snapshot(version=version).files
+    files = table._handle.cache.snapshot(version=version).files
     names = ("partition", "bucket", "kind", "rows", "masked", "stats")
     columns = [files[name].to_pylist() for name in names]
     return sorted(zip(*columns, strict=True), key=str)
@@ -109,7 +109,7 @@ def content(table: Table, where: str | None = None) -> list[str]:
 
 
 def untold(table: Table) -> int:
-    return Table.open(table.handle.store.address.uri).files()["stats"].null_count
+    return Table.open(table._handle.store.address.uri).inspect.files()["stats"].null_count
 
 
 SHAPES = [(True, "cow"), (True, "mor"), (False, "cow")]
@@ -120,7 +120,7 @@ def test_without_statistics_no_decision_and_no_checkpoint_tells_bounds(
     tmp_path: Path, keyed: bool, kind: str
 ) -> None:
     table = make(tmp_path / "off", "off", keyed=keyed, kind=kind, interval=1)
-    store = table.handle.store
+    store = table._handle.store
     for version in range(table.version + 1):
         added = decision_at(store, version).changes.added
         assert added["stats"].null_count == added.num_rows
@@ -130,7 +130,7 @@ def test_without_statistics_no_decision_and_no_checkpoint_tells_bounds(
         for part in state.parts:
             file = part.file("added")
             assert file is None or read_whole(store, file)["stats"].null_count == file.rows
-    assert table.verify().clean
+    assert table.check.verify().clean
 
 
 @pytest.mark.parametrize(("keyed", "kind"), SHAPES)
@@ -154,10 +154,10 @@ def test_rebuilt_bounds_are_those_that_the_writers_would_have_told(
 ) -> None:
     on = make(tmp_path / "on", "on", keyed=keyed, kind=kind)
     table = make(tmp_path / "off", "off", keyed=keyed, kind=kind)
-    table.set({"metadata.statistics": "on"})
+    table.alter.set({"metadata.statistics": "on"})
     assert plans(table) != plans(on)
-    planned = table.plan_rebuild_metadata()
-    done = table.rebuild_metadata()
+    planned = table.maintenance.rebuild_metadata(dry_run=True)
+    done = table.maintenance.rebuild_metadata()
     assert done.plan == planned
     assert (done.rebuilt, done.unread) == (planned.missing, ())
     assert done.version == table.version == planned.version + 1
@@ -169,8 +169,8 @@ def test_rebuilt_bounds_are_those_that_the_writers_would_have_told(
             assert told(opened, version) == told(on, version)
     table.upsert(rows(50, 52)) if keyed else table.append(rows(50, 52))
     assert untold(table) == 0
-    assert table.plan_rebuild_metadata().missing == 0
-    assert table.verify().clean
+    assert table.maintenance.rebuild_metadata(dry_run=True).missing == 0
+    assert table.check.verify().clean
 
 
 def test_typed_bounds_of_a_rebuilt_checkpoint_are_those_of_one_from_decisions(
@@ -180,17 +180,17 @@ def test_typed_bounds_of_a_rebuilt_checkpoint_are_those_of_one_from_decisions(
     for statistics in ("on", "off"):
         table = make(tmp_path / statistics, statistics)
         if statistics == "off":
-            table.set({"metadata.statistics": "on"})
-            table.rebuild_metadata()
+            table.alter.set({"metadata.statistics": "on"})
+            table.maintenance.rebuild_metadata()
         else:
-            table.set({"checkpoint.interval": 1})
+            table.alter.set({"checkpoint.interval": 1})
             table.upsert(rows(4, 5))
-        state = load_checkpoint(table.handle.store, list_checkpoints(table.handle.store)[-1])
+        state = load_checkpoint(table._handle.store, list_checkpoints(table._handle.store)[-1])
         assert state is not None
         kinds = {number: pa.int64() for number in (1,)} | {3: pa.float64(), 8: pa.decimal128(10, 2)}
         file = state.parts[0].file("added")
         assert file is not None
-        added = read_whole(table.handle.store, file, kinds).slice(0)
+        added = read_whole(table._handle.store, file, kinds).slice(0)
         names = [name for name in part_schema("added", kinds).names if "." in name]
         first = added.filter(pc.less(added["version"], 7))
         found.append(sorted(map(str, first.select(names).to_pylist())))
@@ -201,7 +201,8 @@ def test_typed_bounds_of_a_rebuilt_checkpoint_are_those_of_one_from_decisions(
 def test_a_rebuild_that_is_not_wanted_is_refused(tmp_path: Path) -> None:
     table = make(tmp_path / "off", "off")
     before = table.version
-    for call in (table.plan_rebuild_metadata, table.rebuild_metadata):
+    rebuild = table.maintenance.rebuild_metadata
+    for call in (rebuild, lambda: rebuild(dry_run=True)):
         with pytest.raises(OptionError) as caught:
             call()
         assert caught.value.key == "metadata.statistics"
@@ -211,14 +212,14 @@ def test_a_rebuild_that_is_not_wanted_is_refused(tmp_path: Path) -> None:
 def test_a_rebuild_of_what_is_known_writes_nothing(tmp_path: Path) -> None:
     table = make(tmp_path / "on", "on")
     before = table.version
-    assert table.rebuild_metadata().version is None
+    assert table.maintenance.rebuild_metadata().version is None
     assert table.version == before
 
 
 def rebuilt(tmp_path: Path, interval: int = 100) -> Table:
     table = make(tmp_path / "off", "off", interval=interval)
-    table.set({"metadata.statistics": "on"})
-    table.rebuild_metadata()
+    table.alter.set({"metadata.statistics": "on"})
+    table.maintenance.rebuild_metadata()
     return table
 
 
@@ -226,14 +227,14 @@ def test_bounds_of_a_lost_checkpoint_cost_time_and_are_made_again(tmp_path: Path
     """INV-11."""
     table = rebuilt(tmp_path)
     known, before, fast = told(table), content(table), plans(table)
-    store = table.handle.store
+    store = table._handle.store
     store.delete([info.path for info in store.list(paths.CHECKPOINTS)])
     opened = Table.open(str(tmp_path / "off"))
-    assert untold(table) == opened.files().num_rows
+    assert untold(table) == opened.inspect.files().num_rows
     assert content(opened) == before
     assert plans(opened) != fast
-    assert opened.verify().clean
-    opened.rebuild_metadata()
+    assert opened.check.verify().clean
+    opened.maintenance.rebuild_metadata()
     assert (told(opened), plans(opened)) == (known, fast)
 
 
@@ -243,63 +244,63 @@ def test_bounds_outlive_the_checkpoint_of_a_client_that_rests_on_older_parts(
 ) -> None:
     """INV-11: what one client has made again, another does not write away."""
     table = make(tmp_path / "off", "off", interval=2)
-    table.set({"metadata.statistics": "on"})
+    table.alter.set({"metadata.statistics": "on"})
     other = Table.open(str(tmp_path / "off"))
-    assert other.files()["stats"].null_count
-    table.rebuild_metadata()
+    assert other.inspect.files()["stats"].null_count
+    table.maintenance.rebuild_metadata()
     other.upsert(rows(60, 61))
     if squeezed:  # as in a client that lives long
-        known = other.handle.cache.known()
-        other.handle.cache.offer(known.squeezed(), same_version=True)
+        known = other._handle.cache.known()
+        other._handle.cache.offer(known.squeezed(), same_version=True)
     other.upsert(rows(61, 62))
-    assert list_checkpoints(table.handle.store)[-1] == other.version
+    assert list_checkpoints(table._handle.store)[-1] == other.version
     assert untold(table) == 0
-    assert other.files()["stats"].null_count == 0, "it rests on the rebuilt one itself"
-    assert table.verify().clean
+    assert other.inspect.files()["stats"].null_count == 0, "it rests on the rebuilt one itself"
+    assert table.check.verify().clean
 
 
 def test_a_mark_without_a_checkpoint_means_nothing(tmp_path: Path) -> None:
     """INV-11: the rebuild died between its decision and its checkpoint."""
     table = make(tmp_path / "off", "off", interval=2)
-    table.set({"metadata.statistics": "on"})
+    table.alter.set({"metadata.statistics": "on"})
     other = Table.open(str(tmp_path / "off"))
     before = content(other)
-    version = table.rebuild_metadata().version
+    version = table.maintenance.rebuild_metadata().version
     assert version is not None
-    store = table.handle.store
+    store = table._handle.store
     store.delete([i.path for i in store.list(paths.CHECKPOINTS) if f"{version:020d}" in i.path])
     other.upsert(rows(60, 61))
     other.upsert(rows(61, 62))
     assert untold(table)
     assert content(other, "id < 60") == before
-    assert other.verify().clean
+    assert other.check.verify().clean
 
 
 def test_bounds_that_lie_in_a_rebuilt_checkpoint_are_found_and_mended(tmp_path: Path) -> None:
     """INV-04: a checkpoint must not know better than the files."""
     table = rebuilt(tmp_path)
     path = lie(table)
-    problems = Table.open(str(tmp_path / "off")).verify().problems
+    problems = Table.open(str(tmp_path / "off")).check.verify().problems
     assert [(each.invariant, each.path) for each in problems] == [("INV-04", path)]
     assert "not those of the file" in problems[0].message
     opened = Table.open(str(tmp_path / "off"))
-    plan = opened.plan_repair()
+    plan = opened.check.repair(dry_run=True)
     assert [each.answer for each in plan.findings] == ["mend"]
-    assert opened.repair(plan).left == ()
+    assert opened.check.repair(plan).left == ()
     assert content(Table.open(str(tmp_path / "off")), "id = 4")
 
 
 def lie(table: Table) -> str:
     """Move the bounds of the first column in the newest checkpoint; return its path."""
-    store, version = table.handle.store, table.version
-    state = Table.open(store.address.uri).handle.cache.refresh()
+    store, version = table._handle.store, table.version
+    state = Table.open(store.address.uri)._handle.cache.refresh()
     files = state.folded(store, bounds=True).files
     texts = [json.loads(text) for text in files["stats"].to_pylist()]
     wrong = [json.dumps({**text, "1": ["900", "901", 0]}, separators=(",", ":")) for text in texts]
     store.delete([info.path for info in store.list(paths.CHECKPOINTS)])
-    fresh = Table.open(store.address.uri).handle.cache.refresh()
+    fresh = Table.open(store.address.uri)._handle.cache.refresh()
     stats = pa.table({"path": files["path"], "stats": wrong})
-    written = rewrite_checkpoint(store, fresh, stats, table.handle.ports)
+    written = rewrite_checkpoint(store, fresh, stats, table._handle.ports)
     assert written is not None
     assert fresh.version == version
     return paths.checkpoint(version)
@@ -308,17 +309,17 @@ def lie(table: Table) -> str:
 def test_a_wrong_count_of_files_in_a_checkpoint_is_found(tmp_path: Path) -> None:
     """INV-04."""
     table = make(tmp_path / "on", "on", interval=1)
-    at = list_checkpoints(table.handle.store)[-1]
-    path = reseal_checkpoint(table.handle.store, at, files=99)
-    assert [each.path for each in table.verify().problems] == [path]
+    at = list_checkpoints(table._handle.store)[-1]
+    path = reseal_checkpoint(table._handle.store, at, files=99)
+    assert [each.path for each in table.check.verify().problems] == [path]
 
 
 def test_a_file_that_cannot_be_read_keeps_no_bounds(tmp_path: Path) -> None:
     table = make(tmp_path / "off", "off")
-    table.set({"metadata.statistics": "on"})
-    path = table.files()["path"][0].as_py()
-    table.handle.store.delete([path])
-    done = table.rebuild_metadata()
+    table.alter.set({"metadata.statistics": "on"})
+    path = table.inspect.files()["path"][0].as_py()
+    table._handle.store.delete([path])
+    done = table.maintenance.rebuild_metadata()
     assert done.unread == (path,)
     assert done.rebuilt == done.plan.missing - 1
     assert untold(table) == 1
@@ -330,11 +331,11 @@ def test_a_rebuild_conflicts_with_nobody(tmp_path: Path) -> None:
     other = Table.open(str(tmp_path / "off"))
     with other.writer("upsert") as writer:
         writer.write(rows(4, 5))
-        table.set({"metadata.statistics": "on"})
-        table.rebuild_metadata()
+        table.alter.set({"metadata.statistics": "on"})
+        table.maintenance.rebuild_metadata()
     assert writer.result.rebased == 0
-    assert table.history(limit=2)[1].operation == Operation.REBUILD.value
-    assert [entry.operation for entry in table.history(limit=1)] == ["upsert"]
+    assert table.inspect.history(limit=2)[1].operation == Operation.REBUILD.value
+    assert [entry.operation for entry in table.inspect.history(limit=1)] == ["upsert"]
 
 
 def test_a_restore_brings_files_back_with_the_bounds_that_are_known(tmp_path: Path) -> None:
@@ -342,49 +343,49 @@ def test_a_restore_brings_files_back_with_the_bounds_that_are_known(tmp_path: Pa
     before = told(table)
     at = table.version
     table.delete(where="id < 100")
-    table.restore(version=at)
+    table.versions.restore(version=at)
     assert told(table) == before
-    store = table.handle.store
+    store = table._handle.store
     store.delete([info.path for info in store.list(paths.CHECKPOINTS)])
-    assert Table.open(str(tmp_path / "off")).verify().clean
+    assert Table.open(str(tmp_path / "off")).check.verify().clean
 
 
 def test_two_rebuilds_at_once_change_nothing_that_a_reader_sees(tmp_path: Path) -> None:
     table = make(tmp_path / "off", "off")
-    table.set({"metadata.statistics": "on"})
+    table.alter.set({"metadata.statistics": "on"})
     before = content(table)
     first, second = (Table.open(str(tmp_path / "off")) for _ in range(2))
-    planned = [each.plan_rebuild_metadata().missing for each in (first, second)]
-    reports = [each.rebuild_metadata() for each in (first, second)]
+    planned = [each.maintenance.rebuild_metadata(dry_run=True).missing for each in (first, second)]
+    reports = [each.maintenance.rebuild_metadata() for each in (first, second)]
     assert planned[0] == planned[1] == reports[0].rebuilt
     assert untold(table) == 0
     assert content(table) == before
-    assert table.verify().clean
+    assert table.check.verify().clean
 
 
 def test_statistics_that_are_turned_off_leave_what_is_known(tmp_path: Path) -> None:
     table = make(tmp_path / "on", "on")
-    table.set({"metadata.statistics": "off"})
-    known = table.files().num_rows
+    table.alter.set({"metadata.statistics": "off"})
+    known = table.inspect.files().num_rows
     table.append(rows(70, 71, "c"))
-    assert table.files()["stats"].null_count == table.files().num_rows - known
+    assert table.inspect.files()["stats"].null_count == table.inspect.files().num_rows - known
     assert list(itertools.chain(content(table, "id = 70")))
 
 
 def test_bounds_outlive_an_archive_of_the_decisions_that_lack_them(tmp_path: Path) -> None:
     """INV-11."""
     table = make(tmp_path / "off", "off", interval=2)
-    table.set({"metadata.statistics": "on", "archive.keep": 1})
+    table.alter.set({"metadata.statistics": "on", "archive.keep": 1})
     other = Table.open(str(tmp_path / "off"))
-    assert other.files()["stats"].null_count
-    table.rebuild_metadata()
+    assert other.inspect.files()["stats"].null_count
+    table.maintenance.rebuild_metadata()
     for number in range(6):
         table.upsert(rows(60 + number, 61 + number))
-    assert table.archive().version is not None
+    assert table.maintenance.archive().version is not None
     other.upsert(rows(70, 71))
     other.upsert(rows(71, 72))
     assert untold(table) == 0
-    assert other.verify().clean
+    assert other.check.verify().clean
 
 
 class Beside(WrappedStore):
@@ -406,17 +407,17 @@ def test_a_checkpoint_that_is_collected_while_it_is_written_is_no_damage() -> No
     uri = "memory://rebuild-collected"
     retention = {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 1}
     table = make(uri, "off", interval=1)
-    table.set({"metadata.statistics": "on", **retention})
+    table.alter.set({"metadata.statistics": "on", **retention})
     slow, store = open_wrapped(uri, Beside)
 
     def meanwhile() -> None:
         for number in range(3):
             table.upsert(rows(60 + number, 61 + number))
-        table.clean()
+        table.maintenance.clean()
 
     store.act = meanwhile
-    report = slow.rebuild_metadata()
+    report = slow.maintenance.rebuild_metadata()
     assert (report.rebuilt, store.act) == (0, None)
-    assert table.verify().clean
-    assert table.rebuild_metadata().rebuilt
+    assert table.check.verify().clean
+    assert table.maintenance.rebuild_metadata().rebuilt
     assert untold(table) == 0

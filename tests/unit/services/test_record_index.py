@@ -51,13 +51,13 @@ def made(kind: str = "cow", **more: object) -> Table:
 
 
 def uri_of(table: Table) -> str:
-    return table.handle.store.address.uri
+    return table._handle.store.address.uri
 
 
 def same_as_a_scan(table: Table, *, through: str) -> None:
     """Look every key up, and some that are not there, as a client that knows nothing."""
     stranger = Table.open(uri_of(table))
-    found = look_up(stranger.handle, list(range(-3, DAYS * PER_DAY + 30)))
+    found = look_up(stranger._handle, list(range(-3, DAYS * PER_DAY + 30)))
     expected = table.scan().to_arrow().sort_by("id")
     assert found.rows.sort_by([("id", "ascending"), ("day", "ascending")]).equals(
         expected.sort_by([("id", "ascending"), ("day", "ascending")])
@@ -70,7 +70,7 @@ def same_as_a_scan(table: Table, *, through: str) -> None:
 def test_get_opens_at_most_two_data_files_a_key_after_many_upserts(kind: str) -> None:
     """Partitions, log files and commits that are in no run yet do not count."""
     table, rng = made(kind, properties={"compact": "off"}), np.random.default_rng(5)
-    table.create_index()
+    table.index.create()
     for number in range(FOLD_LAG_MAX + 20):
         table.upsert(rows(np.unique(rng.integers(0, DAYS * PER_DAY, 8)).tolist(), number))
     same_as_a_scan(table, through="index")
@@ -89,7 +89,7 @@ def test_get_opens_at_most_two_data_files_a_key_after_many_upserts(kind: str) ->
 def test_get_without_an_index_reads_the_bucket_of_each_partition(kind: str) -> None:
     table = made(kind)
     same_as_a_scan(table, through="buckets")
-    assert look_up(table.handle, [7]).files <= DAYS
+    assert look_up(table._handle, [7]).files <= DAYS
 
 
 def test_get_takes_keys_in_many_forms_and_says_what_is_wrong() -> None:
@@ -116,7 +116,7 @@ def test_get_takes_keys_in_many_forms_and_says_what_is_wrong() -> None:
     with pytest.raises(SchemaMismatchError):
         table.get([(1, "x")], "nothing")
     plain = Table.create(f"memory://record-index-{next(_NAMES)}", "a int")
-    for call in (lambda: plain.get([1]), plain.create_index):
+    for call in (lambda: plain.get([1]), plain.index.create):
         with pytest.raises(OptionError):
             call()
 
@@ -129,46 +129,46 @@ def test_key_that_says_its_partition_needs_no_index() -> None:
         partition_by="day",
     )
     table.upsert(pa.table({"id": [1, 1, 2], "day": ["a", "b", "b"]}))
-    found = look_up(table.handle, [(1, "b"), (3, "a")])
+    found = look_up(table._handle, [(1, "b"), (3, "a")])
     assert (found.rows.to_pylist(), found.through) == ([{"id": 1, "day": "b"}], "partition")
 
 
 def test_index_is_dropped_and_its_files_go_with_the_next_clean() -> None:
     """INV-06: nothing is deleted before the decision that lets it go."""
     table = made()
-    table.create_index()
-    assert table.create_index() is None
-    name = table.index_status().name
+    table.index.create()
+    assert table.index.create() is None
+    name = table.index.status().name
     assert name is not None
-    store = table.handle.store
+    store = table._handle.store
     before = [info.path for info in store.list(paths.index(name))]
-    table.clean()
+    table.maintenance.clean()
     assert [info.path for info in store.list(paths.index(name))] == before
-    table.drop_index()
+    table.index.drop()
     same_as_a_scan(table, through="buckets")
-    table.clean()
+    table.maintenance.clean()
     assert list(store.list(paths.index(name))) == []
-    for call in (table.drop_index, table.build_index, table.verify_index):
+    for call in (table.index.drop, table.index.build, table.index.verify):
         with pytest.raises(OptionError):
             call()
-    table.create_index()
-    assert table.index_status().name != name
+    table.index.create()
+    assert table.index.status().name != name
     same_as_a_scan(table, through="index")
-    assert table.verify().problems == ()
+    assert table.check.verify().problems == ()
 
 
 def lose_all(table: Table) -> None:
-    store = table.handle.store
+    store = table._handle.store
     store.delete([info.path for info in store.list(paths.INDEX)])
 
 
 def lose_runs(table: Table) -> None:
-    store = table.handle.store
+    store = table._handle.store
     store.delete([i.path for i in store.list(paths.INDEX) if i.path.endswith(".run")])
 
 
 def damage_runs(table: Table) -> None:
-    store = table.handle.store
+    store = table._handle.store
     for info in store.list(paths.INDEX):
         body = store.find(info.path)
         if info.path.endswith(".run") and body is not None:
@@ -176,7 +176,7 @@ def damage_runs(table: Table) -> None:
 
 
 def damage_manifests(table: Table) -> None:
-    store = table.handle.store
+    store = table._handle.store
     for info in store.list(paths.INDEX):
         if info.path.endswith(".json"):
             store.put(info.path, b"{}")
@@ -186,75 +186,75 @@ def damage_manifests(table: Table) -> None:
 def test_index_that_was_lost_costs_time_only(lose: Callable[[Table], None]) -> None:
     """INV-11: look-ups go by buckets, and the next build makes it anew."""
     table = made("mor")
-    table.create_index()
+    table.index.create()
     table.upsert(rows([1, 60], 9))
     lose(table)
     same_as_a_scan(table, through="buckets")
     table.upsert(rows([2, 61], 10))
     same_as_a_scan(table, through="buckets")
-    table.build_index(anew=lose is damage_runs)
+    table.index.build(anew=lose is damage_runs)
     same_as_a_scan(table, through="index")
-    assert table.verify_index().ok
-    assert table.verify().problems == ()
+    assert table.index.verify().ok
+    assert table.check.verify().problems == ()
 
 
 def test_restore_makes_the_runs_useless_until_they_are_built_anew() -> None:
     """INV-04: rows come back that newer entries would hide."""
     table = made("mor", properties={"compact": "off"})
     before = table.version
-    table.create_index()
+    table.index.create()
     table.upsert(rows([1, 60], 9))
     table.delete(keys=pa.table({"id": [2, 61]}))
-    table.build_index()
-    table.restore(version=before)
+    table.index.build()
+    table.versions.restore(version=before)
     assert table.get([1, 2, 60, 61]).num_rows == 4
-    status = table.index_status()
+    status = table.index.status()
     assert not status.usable
     assert "restore" in status.reason
     same_as_a_scan(table, through="buckets")
-    report = table.optimize().index
+    report = table.maintenance.optimize().index
     assert report is not None
     assert report.built
     same_as_a_scan(table, through="index")
-    assert table.verify_index().ok
+    assert table.index.verify().ok
 
 
 def test_change_of_the_bucket_spec_makes_the_runs_useless_until_they_are_built_anew() -> None:
     table = made()
-    table.create_index()
-    table.repush(buckets=5)
+    table.index.create()
+    table.layout.repush(buckets=5)
     same_as_a_scan(table, through="buckets")
-    assert table.build_index() is not None
+    assert table.index.build() is not None
     same_as_a_scan(table, through="index")
 
 
 def test_services_and_overwrites_need_no_new_run() -> None:
     """INV-04: rows that moved to other files are found there."""
     table = made("mor", properties={"compact": "off"})
-    table.create_index()
+    table.index.create()
     for number in range(6):
         table.upsert(rows([number, 50 + number, 199], number))
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     same_as_a_scan(table, through="index")
     table.overwrite(rows([55, 56, 77], 70), partitions="dynamic")
     table.delete(where="id between 100 and 110")
     table.update({"v": "v + 1"}, where="id > 140")
     same_as_a_scan(table, through="index")
-    assert table.verify_index().ok
-    table.build_index()
+    assert table.index.verify().ok
+    table.index.build()
     same_as_a_scan(table, through="index")
-    assert table.verify_index().ok
+    assert table.index.verify().ok
 
 
 def test_two_clients_that_add_at_once_lose_nothing() -> None:
     """INV-11: one publishes, the other one finds the number taken."""
     table = made("mor", properties={"compact": "off"})
-    table.create_index()
+    table.index.create()
     table.upsert(rows([1, 60], 9))
     won = []
 
     def first() -> None:
-        won.append(fold_index(Table.open(uri_of(table)).handle))
+        won.append(fold_index(Table.open(uri_of(table))._handle))
 
     late, _ = open_wrapped(
         uri_of(table),
@@ -262,10 +262,10 @@ def test_two_clients_that_add_at_once_lose_nothing() -> None:
             store, [Fault("step", "put_if_absent", f"{paths.INDEX}/*", run=first)]
         ),
     )
-    assert fold_index(late.handle) is None
+    assert fold_index(late._handle) is None
     assert won[0] is not None
-    assert table.index_status().lag == 0
-    assert table.verify_index().ok
+    assert table.index.status().lag == 0
+    assert table.index.verify().ok
     same_as_a_scan(table, through="index")
     assert _unnamed(table) == []
 
@@ -284,70 +284,70 @@ def test_crash_at_any_call_of_a_fold_or_build_leaves_an_index_that_works(kind: s
 def _dies(kind: str, nth: int, *, build: bool) -> bool:
     """Let the n-th call about the index fail, then look; return False if there were fewer."""
     table = made("mor", properties={"compact": "off"})
-    table.create_index()
+    table.index.create()
     table.upsert(rows([1, 60], 9))
     fault = Fault(kind, path=f"{paths.INDEX}/*", nth=nth)
     died, _ = open_wrapped(uri_of(table), lambda inner: FaultStore(inner, [fault]))
     with suppress(SimulatedCrashError, StorageError):
-        died.build_index(anew=build)
-    store = table.handle.store
+        died.index.build(anew=build)
+    store = table._handle.store
     store.delete([info.path for info in store.list(paths.LEASES)])  # as a clean does, later
     same_as_a_scan(table, through="index")
     for number in (2, 3):
         table.upsert(rows([number, 60 + number], 10))
-        table.build_index()
+        table.index.build()
     assert _unnamed(table) == []
-    assert table.verify_index().ok
+    assert table.index.verify().ok
     return fault._seen >= nth
 
 
 def test_verify_index_finds_a_row_that_a_look_up_would_miss() -> None:
     table = made()
-    table.create_index()
-    name = str(table.index_status().name)
-    assert table.verify_index().missing == 0
-    manifest = load_newest(table.handle.store, name)
+    table.index.create()
+    name = str(table.index.status().name)
+    assert table.index.verify().missing == 0
+    manifest = load_newest(table._handle.store, name)
     assert manifest is not None
     assert publish_manifest(
-        table.handle.store, replace(manifest, number=manifest.number + 1, runs=())
+        table._handle.store, replace(manifest, number=manifest.number + 1, runs=())
     )
-    found = Table.open(uri_of(table)).verify_index()
+    found = Table.open(uri_of(table)).index.verify()
     assert (found.missing, found.rows) == (DAYS * PER_DAY, DAYS * PER_DAY)
 
 
 def test_index_of_another_history_is_of_no_use() -> None:
     """INV-04: a manifest that was copied from elsewhere hides no row."""
     table, other = made(), made()
-    table.create_index()
-    other.create_index()
-    theirs = load_newest(other.handle.store, str(other.index_status().name))
-    name = str(table.index_status().name)
+    table.index.create()
+    other.index.create()
+    theirs = load_newest(other._handle.store, str(other.index.status().name))
+    name = str(table.index.status().name)
     assert theirs is not None
     for file in theirs.files:
-        table.handle.store.put(file.path, other.handle.store.find(file.path) or b"")
+        table._handle.store.put(file.path, other._handle.store.find(file.path) or b"")
     forged = replace(theirs, index=name, number=7)
-    assert publish_manifest(table.handle.store, forged)
-    assert not Table.open(uri_of(table)).index_status().usable
+    assert publish_manifest(table._handle.store, forged)
+    assert not Table.open(uri_of(table)).index.status().usable
     same_as_a_scan(table, through="buckets")
 
 
 def test_runs_are_few_and_old_manifests_go() -> None:
     """Each entry is written again O(log n) times."""
     table = made("mor", properties={"compact": "off"})
-    table.create_index()
+    table.index.create()
     for number in range(40):
         table.upsert(rows([number % 200], number))
-        table.build_index()
-    status = table.index_status()
+        table.index.build()
+    status = table.index.status()
     assert status.runs <= 6
-    assert len(list_manifests(table.handle.store, str(status.name))) <= 2
+    assert len(list_manifests(table._handle.store, str(status.name))) <= 2
     assert _unnamed(table) == []
     same_as_a_scan(table, through="index")
 
 
 def _unnamed(table: Table) -> list[str]:
     """List the run files that neither of the newest two manifests names."""
-    store, name = open_store(uri_of(table)), str(table.index_status().name)
+    store, name = open_store(uri_of(table)), str(table.index.status().name)
     named: set[str] = set()
     for number in list_manifests(store, name):
         manifest = load_manifest(store, name, number)

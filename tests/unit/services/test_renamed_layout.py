@@ -43,11 +43,11 @@ def make(**how: object) -> Table:
 
 
 def again(table: Table) -> Table:
-    return Table.open(str(table.describe()["uri"]))
+    return Table.open(str(table.inspect.describe()["uri"]))
 
 
 def renamed(table: Table) -> None:
-    change = table.alter()
+    change = table.alter.columns()
     for old, new in NEW.items():
         change = change.rename(old, new)
     change.commit()
@@ -76,12 +76,12 @@ def test_every_version_is_read_by_the_names_of_its_time(kind: str) -> None:
     assert content(table) == called(newest).to_pylist()
     assert again(table).scan(where="moment >= TIMESTAMP_NTZ '1970-01-03 00:00:00'").count() == 2
     assert table.scan(version=1, where="id = 1 AND p = 'y'").count() == 1
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert content(table) == called(newest).to_pylist()
-    described = table.describe()
+    described = table.inspect.describe()
     assert described["partition_by"] == ["place", "day(moment)"]
     assert described["ordering"] == "rank"
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 def test_changes_across_it_have_the_names_of_the_last_version() -> None:
@@ -129,7 +129,7 @@ def test_a_writer_that_staged_before_commits_under_the_new_names(operation: str,
         there |= {row["id"]: row for row in given.to_pylist()}
     expected = [{NEW[n]: value for n, value in there[k].items()} for k in sorted(there)]
     assert content(table) == expected
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 def test_an_expression_that_names_one_is_run_again() -> None:
@@ -144,32 +144,32 @@ def test_an_expression_that_names_one_is_run_again() -> None:
 
 def test_time_to_live_and_recorded_order_follow() -> None:
     table = make(properties={"cluster.by": "at, v"})
-    table.set_ttl("at 30d row")
-    table.cluster()
+    table.alter.set_ttl("at 30d row")
+    table.maintenance.cluster()
     renamed(table)
-    described = table.describe()
+    described = table.inspect.describe()
     assert described["ttl"]["by"] == "moment"
     assert described["properties"]["cluster.by"] == "moment, rank"
-    table.cluster()
+    table.maintenance.cluster()
     for bad in ("written", "a, b"):
         with pytest.raises(SchemaError):
-            table.alter().rename("moment", bad).commit()
-    table.restore(version=1)
-    assert table.describe()["properties"]["cluster.by"] == "at, v"
-    assert table.describe()["ttl"]["by"] == "at"
+            table.alter.columns().rename("moment", bad).commit()
+    table.versions.restore(version=1)
+    assert table.inspect.describe()["properties"]["cluster.by"] == "at, v"
+    assert table.inspect.describe()["ttl"]["by"] == "at"
     assert content(table) == rows(*range(1, 7)).to_pylist()
     table.upsert(rows(1, v=9))
-    table.cluster()
-    assert table.expire().rows_deleted == 6
+    table.maintenance.cluster()
+    assert table.maintenance.expire().rows_deleted == 6
 
 
 def test_what_a_restore_takes_away_no_option_names() -> None:
     table = make()
-    table.alter().add("until", "date").commit()
-    table.set_ttl("until 30d row")
-    table.set({"cluster.by": "until"})
-    table.restore(version=1)
-    described = again(table).describe()
+    table.alter.columns().add("until", "date").commit()
+    table.alter.set_ttl("until 30d row")
+    table.alter.set({"cluster.by": "until"})
+    table.versions.restore(version=1)
+    described = again(table).inspect.describe()
     assert "ttl" not in described
     assert not described["properties"].get("cluster.by")
     table.upsert(rows(1, v=9))
@@ -178,26 +178,26 @@ def test_what_a_restore_takes_away_no_option_names() -> None:
 def test_a_restore_a_repush_and_a_second_rename_go_on_from_it() -> None:
     table = make(table_type="mor")
     renamed(table)
-    table.repush(buckets=3)
-    table.alter().rename("key", "id").commit()
+    table.layout.repush(buckets=3)
+    table.alter.columns().rename("key", "id").commit()
     table.upsert(called(rows(1, v=3)).rename_columns(["id", "place", "moment", "rank"]))
     shown = [content(table, version) for version in range(1, table.version + 1)]
     assert shown[0] == rows(*range(1, 7)).to_pylist()
     assert shown[1] == called(rows(*range(1, 7))).to_pylist()
     assert [row["id"] for row in shown[-1]] == [1, 2, 3, 4, 5, 6]
-    table.restore(version=1)
+    table.versions.restore(version=1)
     table.upsert(rows(2, v=5))
     assert content(table)[1] == rows(2, v=5).to_pylist()[0]
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 def test_what_the_layout_needs_is_kept() -> None:
     table = make()
     for column in ("id", "p", "at", "v"):
         with pytest.raises(SchemaError):
-            table.alter().drop(column).commit()
+            table.alter.columns().drop(column).commit()
         with pytest.raises(SchemaError):
-            table.alter().rename(column, "x").drop("x").commit()
+            table.alter.columns().rename(column, "x").drop("x").commit()
     with pytest.raises(SchemaMismatchError):
         table.append(called(rows(9)))
     assert table.version == 1

@@ -267,7 +267,7 @@ def test_the_rows_of_a_lost_file_are_given_up_only_on_request(store: LocalStore)
     after = by_id(table)
     assert after.items() <= before.items()
     assert before.keys() - after.keys() <= gone
-    entry = table.history(limit=1)[0]
+    entry = table.inspect.history(limit=1)[0]
     assert entry.operation == "delete"
     assert entry.stats["rows_deleted"] == len(before) - len(after)
     assert finding.partition(":")[2] in str(entry.client["reason"])

@@ -11,8 +11,8 @@ def test_a_restore_with_replay_frees_what_an_earlier_restore_undid() -> None:
     """The operator's word holds for commit ids as for streams."""
     table = Table.create("memory://restore-replays-all", "id bigint, x double", record_key=["id"])
     table.upsert(pa.table({"id": [1], "x": [1.0]}), commit_id="first")
-    table.undo()
-    plan = table.plan_restore(version=0)
+    table.versions.undo()
+    plan = table.versions.restore(version=0, dry_run=True)
     assert plan.commit_ids == ("first",)
-    table.restore(plan, replay=True)
+    table.versions.restore(plan, replay=True)
     assert table.upsert(pa.table({"id": [1], "x": [2.0]}), commit_id="first").version == 4

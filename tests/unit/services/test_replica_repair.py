@@ -36,7 +36,7 @@ def _pair(tmp_path: Path, kind: str = "cow", **other: object) -> tuple[Table, Ta
 
 
 def _live(table: Table) -> list[tuple[int, str]]:
-    files = table.handle.cache.refresh().snapshot(table.handle.store).files
+    files = table._handle.cache.refresh().snapshot(table._handle.store).files
     return sorted(zip(files["bucket"].to_pylist(), files["path"].to_pylist(), strict=True))
 
 
@@ -44,7 +44,7 @@ def _destroy(table: Table, buckets: set[int]) -> None:
     """Remove one file of each bucket, or damage it."""
     for number in buckets:
         path = next(path for bucket, path in _live(table) if bucket == number)
-        file = Path(table.handle.store.location(path))
+        file = Path(table._handle.store.location(path))
         if number % 2:
             file.unlink()
         else:
@@ -60,24 +60,24 @@ def test_only_damaged_buckets_are_read_there_and_written_here(
     one, two = _pair(tmp_path, kind, **other)
     before, version = dict.fromkeys(_live(one)), one.version
     _destroy(one, {1, 4, 6})
-    report = one.repair_from_replica(str(tmp_path / "two"))
+    report = one.check.repair_from_replica(str(tmp_path / "two"))
     assert {each.place for each in report.buckets} == {"data/1", "data/4", "data/6"}
     assert all(each.rows == each.found for each in report.buckets)
     assert report.files_read == sum(bucket in (1, 4, 6) for bucket, _ in _live(two))
     kept = [entry for entry in _live(one) if entry[0] not in (1, 4, 6)]
     assert kept == [entry for entry in before if entry[0] not in (1, 4, 6)]
-    assert one.compare(two).equal
+    assert one.inspect.compare(two).equal
     assert sum(one.changes(version).count().values()) == 0
     live = {path for _, path in _live(one)}
-    assert not live.intersection(problem.path for problem in one.verify().problems)
+    assert not live.intersection(problem.path for problem in one.check.verify().problems)
 
 
 def test_a_replica_of_another_layout_has_the_rows_too(tmp_path: Path) -> None:
     one, two = _pair(tmp_path, buckets=3, table_type="mor")
     _destroy(one, {0, 7})
-    report = one.repair_from_replica(str(tmp_path / "two"))
+    report = one.check.repair_from_replica(str(tmp_path / "two"))
     assert report.version == one.version
-    assert one.compare(two).equal
+    assert one.inspect.compare(two).equal
 
 
 def test_rows_that_differ_from_those_that_can_be_read_are_refused(tmp_path: Path) -> None:
@@ -86,14 +86,14 @@ def test_rows_that_differ_from_those_that_can_be_read_are_refused(tmp_path: Path
     before = one.version
     _destroy(one, {0})
     with pytest.raises(OptionError) as caught:
-        one.repair_from_replica(str(tmp_path / "two"))
+        one.check.repair_from_replica(str(tmp_path / "two"))
     assert caught.value.facts["buckets"] == ["data/0"]
     assert _data_version(one) == before
-    assert not one.foreign()
+    assert not one.check.foreign()
 
 
 def _data_version(table: Table) -> int:
-    return next(h.version for h in table.history() if h.operation != "rollback")
+    return next(h.version for h in table.inspect.history() if h.operation != "rollback")
 
 
 def test_fewer_rows_than_the_table_had_are_refused(tmp_path: Path) -> None:
@@ -101,13 +101,13 @@ def test_fewer_rows_than_the_table_had_are_refused(tmp_path: Path) -> None:
     two.delete(where="id < 50")
     _destroy(one, {3})
     with pytest.raises(OptionError, match="data/3"):
-        one.repair_from_replica(str(tmp_path / "two"))
+        one.check.repair_from_replica(str(tmp_path / "two"))
 
 
 def test_a_table_without_damage_is_left_alone(tmp_path: Path) -> None:
     one, _ = _pair(tmp_path)
     before = one.version
-    report = one.repair_from_replica(str(tmp_path / "two"))
+    report = one.check.repair_from_replica(str(tmp_path / "two"))
     assert (report.buckets, report.version, one.version) == ((), None, before)
 
 
@@ -115,7 +115,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     one, _ = _pair(tmp_path)
     _destroy(one, {2})
     before = one.version
-    report = one.repair_from_replica(str(tmp_path / "two"), dry_run=True)
+    report = one.check.repair_from_replica(str(tmp_path / "two"), dry_run=True)
     assert [each.place for each in report.buckets] == ["data/2"]
     assert one.version == before
 
@@ -124,7 +124,7 @@ def test_a_table_with_other_columns_is_no_replica(tmp_path: Path) -> None:
     one, _ = _pair(tmp_path)
     Table.create(str(tmp_path / "other"), "id bigint, place string", record_key="id")
     with pytest.raises(OptionError, match="no replica"):
-        one.repair_from_replica(str(tmp_path / "other"))
+        one.check.repair_from_replica(str(tmp_path / "other"))
 
 
 def test_a_table_without_a_key_is_repaired_by_partition(tmp_path: Path) -> None:
@@ -135,15 +135,15 @@ def test_a_table_without_a_key_is_repaired_by_partition(tmp_path: Path) -> None:
         table.append(_rows(range(100)))
         table.append(_rows(range(100)))
     path = _live(one)[0][1]
-    Path(one.handle.store.location(path)).unlink()
-    one.repair_from_replica(str(tmp_path / "b"))
-    assert one.compare(two).equal
+    Path(one._handle.store.location(path)).unlink()
+    one.check.repair_from_replica(str(tmp_path / "b"))
+    assert one.inspect.compare(two).equal
 
 
 def _file_of(table: Table, version: int) -> Path:
-    files = table.handle.cache.refresh().snapshot(table.handle.store).files.to_pylist()
+    files = table._handle.cache.refresh().snapshot(table._handle.store).files.to_pylist()
     path = next(file["path"] for file in files if file["version"] == version)
-    return Path(table.handle.store.location(path))
+    return Path(table._handle.store.location(path))
 
 
 @pytest.mark.parametrize("keyed", [True, False], ids=["key", "no key"])
@@ -160,7 +160,7 @@ def test_rows_that_can_be_read_here_keep_the_version_that_wrote_them(
         for first in (0, 3, 6) if keyed else (0, 0, 0):
             table.append(_rows(range(first, first + 3)))
     _file_of(one, 2).unlink()
-    version = one.repair_from_replica(str(tmp_path / "b")).version
+    version = one.check.repair_from_replica(str(tmp_path / "b")).version
     found = one.scan(columns=["id", "_written"]).to_arrow()
     came: dict[int, set[int]] = {}
     for row in found.to_pylist():
@@ -170,6 +170,6 @@ def test_rows_that_can_be_read_here_keep_the_version_that_wrote_them(
     else:
         assert came == {n: {1, version, 3} for n in range(3)}
     assert found.num_rows == 9
-    assert one.compare(two).equal
+    assert one.inspect.compare(two).equal
     live = {path for _, path in _live(one)}
-    assert not live.intersection(problem.path for problem in one.verify().problems)
+    assert not live.intersection(problem.path for problem in one.check.verify().problems)

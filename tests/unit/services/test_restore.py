@@ -67,11 +67,11 @@ def shown(table: Table, version: int | None = None) -> Rows:
 
 def again(table: Table) -> Table:
     """Open the table as another process does: from checkpoints and slots."""
-    return Table.open(table.handle.store.address.uri)
+    return Table.open(table._handle.store.address.uri)
 
 
 def sound(table: Table) -> None:
-    assert table.verify().problems == ()
+    assert table.check.verify().problems == ()
 
 
 @pytest.fixture(params=["cow", "mor"])
@@ -92,7 +92,7 @@ def test_a_restore_shows_the_rows_of_its_version_and_every_version_stays_as_it_w
     upsert(table, 3, 3, 4)
     before = {version: shown(table, version) for version in range(table.version + 1)}
     for to in (2, 4, 0, 3, 1, 4):
-        report = table.restore(version=to)
+        report = table.versions.restore(version=to)
         assert shown(table) == before[to]
         assert report.plan.to == to
         before[table.version] = before[to]
@@ -109,10 +109,10 @@ def test_changes_across_restores_lead_from_the_first_rows_to_the_last(table: Tab
     upsert(table, 1, 1, 2, 3)
     table.delete(where="id = 1")
     upsert(table, 2, 2, 4)
-    table.restore(version=1)
+    table.versions.restore(version=1)
     upsert(table, 3, 3)
-    table.restore(version=3)
-    table.undo()
+    table.versions.restore(version=3)
+    table.versions.undo()
     for since, until in itertools.combinations(range(table.version + 1), 2):
         rows = dict(shown(table, since))
         for row in table.changes(since=since, until=until).to_arrow().to_pylist():
@@ -127,10 +127,15 @@ def test_changes_across_restores_lead_from_the_first_rows_to_the_last(table: Tab
 def test_a_restore_of_the_version_before_a_restore_undoes_it(table: Table) -> None:
     upsert(table, 1, 1, commit_id="one")
     upsert(table, 2, 2, commit_id="two")
-    undone = table.restore(version=1)
+    undone = table.versions.restore(version=1)
     assert undone.plan.commit_ids == ("two",)
-    assert [each.undone_by for each in table.history()] == [None, undone.version, None, None]
-    back = table.restore(version=undone.version - 1)
+    assert [each.undone_by for each in table.inspect.history()] == [
+        None,
+        undone.version,
+        None,
+        None,
+    ]
+    back = table.versions.restore(version=undone.version - 1)
     assert [each.version for each in back.plan.returned] == [2]
     assert back.plan.undone == ()
     assert upsert(table, 2, 2, commit_id="two") == 2
@@ -140,41 +145,41 @@ def test_a_restore_of_the_version_before_a_restore_undoes_it(table: Table) -> No
 
 def test_a_restore_of_what_is_there_decides_nothing(table: Table) -> None:
     upsert(table, 1, 1)
-    assert table.restore(version=table.version).version is None
-    table.savepoint("here")
-    assert table.restore(savepoint="here").version is None
+    assert table.versions.restore(version=table.version).version is None
+    table.versions.savepoint("here")
+    assert table.versions.restore(savepoint="here").version is None
 
 
 def test_undo_takes_back_one_commit_of_rows_after_the_other(table: Table) -> None:
     upsert(table, 1, 1)
     upsert(table, 2, 1, 2)
-    table.set({"commit.retries": 3})
-    assert table.plan_undo().to == 1
-    table.undo()
+    table.alter.set({"commit.retries": 3})
+    assert table.versions.undo(dry_run=True).to == 1
+    table.versions.undo()
     assert shown(table) == [(1, 1)]
     assert table.properties["commit.retries"] == "3"
-    table.undo()
+    table.versions.undo()
     assert shown(table) == []
     with pytest.raises(InstantNotFoundError):
-        table.undo()
+        table.versions.undo()
 
 
 def test_a_restore_undoes_no_commit_that_its_plan_did_not_show(table: Table) -> None:
     upsert(table, 1, 1)
-    plan = table.plan_undo()
+    plan = table.versions.undo(dry_run=True)
     late = upsert(table, 2, 2)
     with pytest.raises(RestoreRefusedError) as refused:
-        table.restore(plan)
+        table.versions.restore(plan)
     assert refused.value.facts["versions"] == [late]
     assert shown(table) == [(1, 1), (2, 2)]
 
 
 def test_a_restore_goes_on_over_decisions_that_change_no_row(table: Table) -> None:
     upsert(table, 1, 1)
-    plan = table.plan_undo()
-    table.set({"commit.retries": 3})
-    table.savepoint("late")
-    assert table.restore(plan).version == table.version
+    plan = table.versions.undo(dry_run=True)
+    table.alter.set({"commit.retries": 3})
+    table.versions.savepoint("late")
+    assert table.versions.restore(plan).version == table.version
     assert shown(table) == []
 
 
@@ -183,7 +188,7 @@ def test_a_writer_that_meets_a_restore_fails(table: Table) -> None:
     upsert(table, 1, 1)
     writer = table.writer("upsert", on_conflict="retry").__enter__()
     writer.write(pa.table({"id": [5], "v": [5]}))
-    again(table).undo()
+    again(table).versions.undo()
     with pytest.raises(IncompatibleConflictError):
         writer.__exit__(None, None, None)
     assert shown(table) == []
@@ -193,7 +198,7 @@ def test_a_writer_that_meets_a_restore_fails(table: Table) -> None:
 @pytest.mark.parametrize("named", [{}, {"version": 0, "savepoint": "x"}, {"version": True}])
 def test_a_restore_wants_exactly_one_version(table: Table, named: dict[str, object]) -> None:
     with pytest.raises(OptionError):
-        table.plan_restore(**named)
+        table.versions.restore(**named, dry_run=True)
 
 
 def test_a_large_restore_writes_manifests_under_a_record(table: Table) -> None:
@@ -201,12 +206,12 @@ def test_a_large_restore_writes_manifests_under_a_record(table: Table) -> None:
         f"memory://restore-wide-{next(_NUMBERS)}", "id bigint", record_key="id", buckets=400
     )
     wide.upsert(pa.table({"id": range(4_000)}))
-    assert wide.undo().plan.files_removed > 256
+    assert wide.versions.undo().plan.files_removed > 256
     assert wide.scan().count() == 0
-    report = wide.restore(version=1)
+    report = wide.versions.restore(version=1)
     assert report.plan.files_added > 256
     assert wide.scan().count() == 4_000
-    assert wide.timeline.pending == ()
+    assert wide.inspect.timeline().pending == ()
     sound(wide)
 
 
@@ -216,18 +221,18 @@ def test_a_large_restore_that_dies_leaves_what_recovery_removes(nth: int) -> Non
     uri = f"memory://restore-dying-{next(_NUMBERS)}"
     wide = Table.create(uri, "id bigint", record_key="id", buckets=400)
     wide.upsert(pa.table({"id": range(4_000)}))
-    store = wide.handle.store
+    store = wide._handle.store
     before = [info.path for info in store.list(paths.MANIFESTS)]
     fault = Fault("crash_before", "put_if_absent", nth=nth)  # of the manifest, of the slot
     dying, _ = open_wrapped(uri, lambda store: FaultStore(store, [fault]))
     with pytest.raises(SimulatedCrashError):
-        dying.undo()
-    assert len(wide.timeline.pending) == 1
+        dying.versions.undo()
+    assert len(wide.inspect.timeline().pending) == 1
     sound(wide)
-    roll_back_failed(wide.handle, reason="dead", everything=True)
-    assert wide.timeline.pending == ()
+    roll_back_failed(wide._handle, reason="dead", everything=True)
+    assert wide.inspect.timeline().pending == ()
     assert [info.path for info in store.list(paths.MANIFESTS)] == before
-    assert wide.undo().version == wide.version
+    assert wide.versions.undo().version == wide.version
     sound(wide)
 
 
@@ -239,10 +244,10 @@ def test_a_savepoint_stays_readable_behind_the_horizon(table: Table) -> None:
     upsert(table, 1, *range(20))
     upsert(table, 2, 3, 4, 5)
     kept = shown(table)
-    saved = table.savepoint("monday")
+    saved = table.versions.savepoint("monday")
     for value in range(3, 12):
         upsert(table, value, 3, value)
-        table.clean()
+        table.maintenance.clean()
     for each in (table, again(table)):
         assert shown(each, saved.version) == kept
         with pytest.raises(InstantExpiredError):
@@ -252,27 +257,27 @@ def test_a_savepoint_stays_readable_behind_the_horizon(table: Table) -> None:
         with pytest.raises(InstantExpiredError):
             each.writer("upsert", read_from=saved.version)
     sound(table)
-    table.restore(savepoint="monday")
+    table.versions.restore(savepoint="monday")
     assert shown(table) == kept
-    table.clean()
+    table.maintenance.clean()
     assert shown(table, saved.version) == kept
     sound(table)
 
 
 def test_a_dropped_savepoint_lets_its_files_go(table: Table) -> None:
     upsert(table, 1, *range(20))
-    table.savepoint("monday")
+    table.versions.savepoint("monday")
     table.overwrite(pa.table({"id": [1], "v": [1]}))
     upsert(table, 2, 1)
-    table.clean()
+    table.maintenance.clean()
     assert len(shown(table, 1)) == 20
-    table.drop_savepoint("monday")
-    assert table.savepoints == ()
-    assert table.clean().deleted
+    table.versions.drop_savepoint("monday")
+    assert table.versions.savepoints == ()
+    assert table.maintenance.clean().deleted
     with pytest.raises(InstantExpiredError):
         table.scan(version=1)
     with pytest.raises(InstantNotFoundError):
-        table.drop_savepoint("monday")
+        table.versions.drop_savepoint("monday")
     sound(table)
 
 
@@ -280,41 +285,41 @@ def test_a_file_that_came_back_is_not_cleaned_because_it_was_removed_before(tabl
     """INV-05."""
     upsert(table, 1, *range(20))
     table.overwrite(pa.table({"id": [1], "v": [1]}))
-    table.restore(version=1)
+    table.versions.restore(version=1)
     upsert(table, 2, 30)
-    table.clean()
+    table.maintenance.clean()
     assert len(shown(table)) == 21
     sound(table)
 
 
 def test_a_savepoint_is_set_once(table: Table) -> None:
     upsert(table, 1, 1)
-    first = table.savepoint("a", version=1)
-    assert table.savepoint("a") == first
-    assert table.savepoint("a", version=1) == first
+    first = table.versions.savepoint("a", version=1)
+    assert table.versions.savepoint("a") == first
+    assert table.versions.savepoint("a", version=1) == first
     upsert(table, 2, 1)
     for version in (2, None):  # last week's is not what is wanted now
         with pytest.raises(OptionError, match="version 1 already"):
-            table.savepoint("a", version=version)
+            table.versions.savepoint("a", version=version)
     for name in ("", "-a", "a b", "x" * 101):
         with pytest.raises(OptionError):
-            table.savepoint(name)
+            table.versions.savepoint(name)
     with pytest.raises(InstantNotFoundError):
-        table.savepoint("b", version=99)
-    assert [each.to_dict() for each in table.savepoints] == [{"name": "a", "version": 1}]
+        table.versions.savepoint("b", version=99)
+    assert [each.to_dict() for each in table.versions.savepoints] == [{"name": "a", "version": 1}]
 
 
 def test_only_a_table_that_uses_restores_names_their_feature(table: Table) -> None:
     """A client that does not know them must refuse the table from then on."""
     upsert(table, 1, 1)
-    timeline = table.handle.cache.timeline
+    timeline = table._handle.cache.timeline
     assert timeline.find(table.version).features == features.FEATURES
-    table.savepoint("a")
-    table.drop_savepoint("a")
+    table.versions.savepoint("a")
+    table.versions.drop_savepoint("a")
     for value in range(6):
         upsert(table, value, 1)
         assert features.RESTORES in timeline.find(table.version).features
-    assert features.RESTORES in again(table).handle.cache.refresh().lineage.features
+    assert features.RESTORES in again(table)._handle.cache.refresh().lineage.features
 
 
 # --- commit ids and streams --------------------------------------------------------------------
@@ -324,19 +329,19 @@ def test_a_commit_id_that_was_undone_raises_until_a_replay_names_it(table: Table
     """INV-16."""
     first = upsert(table, 1, 1, commit_id="a")
     stale = again(table)
-    assert stale.find_commit("a").version == first
-    restore = table.undo().version
+    assert stale.inspect.find_commit("a").version == first
+    restore = table.versions.undo().version
     for each in (table, stale, again(table)):
         with pytest.raises(UndoneError) as undone:
             upsert(each, 1, 1, commit_id="a")
         assert (undone.value.facts["version"], undone.value.facts["restore"]) == (first, restore)
         with pytest.raises(UndoneError):
-            each.find_commit("a")
-    assert table.replay(commit_ids=["a"]).plan.commit_ids == ("a",)
-    assert stale.find_commit("a") is None
+            each.inspect.find_commit("a")
+    assert table.versions.replay(commit_ids=["a"]).plan.commit_ids == ("a",)
+    assert stale.inspect.find_commit("a") is None
     second = upsert(stale, 1, 1, commit_id="a")
     assert upsert(table, 1, 1, commit_id="a") == second > first
-    table.undo()
+    table.versions.undo()
     with pytest.raises(UndoneError):  # the replay was for the first
         upsert(table, 1, 1, commit_id="a")
     sound(table)
@@ -345,7 +350,7 @@ def test_a_commit_id_that_was_undone_raises_until_a_replay_names_it(table: Table
 def test_a_restore_may_contain_the_replay(table: Table) -> None:
     upsert(table, 1, 1, commit_id="a")
     epoch(table, "", "1")
-    table.restore(version=0, replay=True)
+    table.versions.restore(version=0, replay=True)
     assert upsert(table, 1, 1, commit_id="a") == table.version
     assert epoch(table, "", "1") == table.version
     sound(table)
@@ -369,14 +374,14 @@ def test_a_stream_whose_last_epoch_was_undone_stops_until_a_replay(table: Table)
     second = epoch(table, "1", "2")
     stale = again(table)
     assert epoch(stale, "1", "2") == second
-    restored = table.restore(version=first)
+    restored = table.versions.restore(version=first)
     assert restored.plan.applications == ("loader",)
     for each in (table, stale, again(table)):
         for start, end in (("1", "2"), ("2", "3"), ("7", "9")):
             with pytest.raises(UndoneError):
                 epoch(each, start, end)
         assert epoch(each, "", "1") == first
-    report = table.replay(applications=["loader"])
+    report = table.versions.replay(applications=["loader"])
     assert [each.version for each in report.plan.applications] == [first]
     assert table.stream("loader").position.end == "1"
     with pytest.raises(EpochUnknownError):
@@ -398,14 +403,14 @@ def test_a_stream_whose_last_epoch_was_undone_stops_until_a_replay(table: Table)
 def test_a_restore_that_undoes_a_replay_stops_the_stream_again(table: Table) -> None:
     """INV-09: else an epoch would be applied twice (the model ``lineage``)."""
     epoch(table, "", "1")
-    undone = table.restore(version=0).version
-    table.replay()
+    undone = table.versions.restore(version=0).version
+    table.versions.replay()
     assert table.stream("loader").position is None
-    table.restore(version=undone - 1)
+    table.versions.restore(version=undone - 1)
     assert epoch(table, "", "1") == 1  # the table contains it again
     with pytest.raises(UndoneError):
         epoch(table, "1", "2")
-    table.replay(applications=["loader"])
+    table.versions.replay(applications=["loader"])
     assert table.stream("loader").position.version == 1
     epoch(table, "1", "2")
     assert table.scan().count() == 2
@@ -418,14 +423,14 @@ def test_an_epoch_is_not_applied_twice_when_the_restore_before_its_replay_is_und
     """INV-09: the position comes from the replay, and the replay is undone."""
     epoch(table, "", "1")
     second = epoch(table, "1", "2")
-    undone = table.restore(version=1).version
-    table.replay()
-    table.restore(version=undone - 1)
+    undone = table.versions.restore(version=1).version
+    table.versions.replay()
+    table.versions.restore(version=undone - 1)
     assert epoch(table, "1", "2") == second
     for start, end, value in (("1", "2", 9), ("2", "3", 0)):
         with pytest.raises((UndoneError, EpochRewoundError)):
             epoch(table, start, end, value=value)
-    table.replay()
+    table.versions.replay()
     assert epoch(table, "2", "3") == table.version
     assert table.scan().count() == 3
     sound(table)
@@ -442,8 +447,8 @@ def test_an_epoch_that_is_undone_while_its_rows_are_compared_is_not_called_appli
     writer.__enter__()
     writer.write(pa.table({"id": [100], "v": [0]}))
     other = again(table)
-    other.undo()
-    other.replay()
+    other.versions.undo()
+    other.versions.replay()
     with pytest.raises(UndoneError):
         writer.__exit__(None, None, None)
     assert epoch(table, "", "1") == table.version
@@ -452,12 +457,12 @@ def test_an_epoch_that_is_undone_while_its_rows_are_compared_is_not_called_appli
 def test_a_replay_names_only_what_is_undone(table: Table) -> None:
     upsert(table, 1, 1, commit_id="a")
     epoch(table, "", "1")
-    assert table.replay().version is None
+    assert table.versions.replay().version is None
     for named in ({"applications": ["loader"]}, {"commit_ids": ["a"]}, {"commit_ids": ["b"]}):
         with pytest.raises(OptionError):
-            table.replay(**named)
-    table.restore(version=0)
-    plan = table.plan_replay()
+            table.versions.replay(**named)
+    table.versions.restore(version=0)
+    plan = table.versions.replay(dry_run=True)
     assert [each.application for each in plan.applications] == ["loader"]
     assert plan.commit_ids == ("a",)
 
@@ -467,14 +472,14 @@ def test_positions_and_lineage_are_in_checkpoints() -> None:
     table = make("cow", **{"checkpoint.interval": "1"})
     epoch(table, "", "1")
     upsert(table, 1, 1, commit_id="a")
-    table.restore(version=0)
-    table.replay(applications=["loader"])
+    table.versions.restore(version=0)
+    table.versions.replay(applications=["loader"])
     upsert(table, 2, 2)
-    known, opened = table.handle.cache.refresh(), again(table).handle.cache.refresh()
+    known, opened = table._handle.cache.refresh(), again(table)._handle.cache.refresh()
     assert opened.checkpoint == opened.version
     assert (known.lineage, known.streams) == (opened.lineage, opened.streams)
     with pytest.raises(UndoneError):
-        again(table).find_commit("a")
+        again(table).inspect.find_commit("a")
     sound(table)
 
 
@@ -488,9 +493,9 @@ def test_time_travel_reads_undone_versions_and_times_before_a_restore() -> None:
     times = []
     for value in range(1, 4):
         upsert(table, value, value)
-        times.append(table.history(limit=1)[0].completed_ms)
+        times.append(table.inspect.history(limit=1)[0].completed_ms)
         clock.advance(1)
-    table.restore(as_of=times[0])
+    table.versions.restore(as_of=times[0])
     assert shown(table) == [(1, 1)]
     assert len(table.scan(as_of=times[1]).to_arrow()) == 2
     assert len(table.scan(as_of=times[2]).to_arrow()) == 3

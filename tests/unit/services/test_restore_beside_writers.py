@@ -40,7 +40,7 @@ def test_what_was_let_through_while_it_was_written_says_so_and_is_applied_when_s
 
     def meanwhile() -> None:
         write(table)
-        table.undo(replay=True)
+        table.versions.undo(replay=True)
 
     with pytest.raises(UndoneError) as caught:
         write(beside(table, "publish", meanwhile))
@@ -58,14 +58,14 @@ def test_what_was_undone_while_it_was_written_needs_a_replay(write: object) -> N
 
     def meanwhile() -> None:
         write(table)
-        table.undo()
+        table.versions.undo()
 
     with pytest.raises(UndoneError) as caught:
         write(beside(table, "publish", meanwhile))
     assert "Table.replay" in caught.value.hint
     with pytest.raises(UndoneError):
         write(table)
-    table.replay()
+    table.versions.replay()
     write(table)
     assert table.scan().count() == 2
 
@@ -105,11 +105,11 @@ def test_a_writer_that_meets_a_restore_to_another_layout_and_later_rows_is_refus
     )
     table.upsert(dated(1, 2))
     version = table.version
-    table.repush(partition_by="truncate(4, id)")
+    table.layout.repush(partition_by="truncate(4, id)")
     assert version is not None
 
     def meanwhile() -> None:
-        table.restore(version=version)
+        table.versions.restore(version=version)
         table.upsert(dated(3))
 
     with pytest.raises(IncompatibleConflictError, match="restore"):

@@ -67,8 +67,8 @@ CHANGES: dict[str, tuple[Act, dict[int, int]]] = {
         {1: 1, 2: 3, 3: 2, 4: 2, 9: 3},
     ),
     "overwrite": (lambda t: t.overwrite(rows(9), where="id IN (2, 9)"), {1: 1, 3: 2, 4: 2, 9: 3}),
-    "compact": (lambda t: t.compact(full=True), {1: 1, 2: 1, 3: 2, 4: 2}),
-    "cluster": (lambda t: t.cluster("v"), {1: 1, 2: 1, 3: 2, 4: 2}),
+    "compact": (lambda t: t.maintenance.compact(full=True), {1: 1, 2: 1, 3: 2, 4: 2}),
+    "cluster": (lambda t: t.maintenance.cluster(order_by="v"), {1: 1, 2: 1, 3: 2, 4: 2}),
 }
 
 
@@ -84,11 +84,11 @@ def test_a_row_keeps_the_version_that_wrote_it(table_type: str, keyed: bool, cha
     table.append(rows(3, 4))
     act(table)
     assert written(table) == expected
-    table.compact(full=True)
-    table.cluster("v")
+    table.maintenance.compact(full=True)
+    table.maintenance.cluster(order_by="v")
     assert written(table) == expected
     assert written(table, 2) == {1: 1, 2: 1, 3: 2, 4: 2}
-    assert not table.verify(history=True).problems
+    assert not table.check.verify(history=True).problems
 
 
 def test_rows_of_one_commit_need_no_column() -> None:
@@ -96,7 +96,7 @@ def test_rows_of_one_commit_need_no_column() -> None:
     table.upsert(rows(1, 2))
     assert written(table) == {1: 1, 2: 1}
     (path,) = table.snapshot().files()["path"].to_pylist()
-    found = pq.read_table(table.handle.store.filesystem().open_input_file(path))
+    found = pq.read_table(table._handle.store.filesystem().open_input_file(path))
     assert found.schema.names == ["id", "p", "v"]
 
 
@@ -116,7 +116,7 @@ def test_rows_of_a_transaction_are_written_by_its_commit_and_not_before(table_ty
         tx.update({"v": "7"}, where="id = 4")
     assert late.version == 3
     assert written(table) == {1: 1, 2: 1, 3: 3, 4: 3, 50: 2}
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert written(table) == {1: 1, 2: 1, 3: 3, 4: 3, 50: 2}
 
 
@@ -127,12 +127,12 @@ def test_a_restore_brings_rows_back_as_old_as_they_were(table_type: str, keyed: 
     table.append(rows(3))
     table.delete(where="id < 3")
     table.append(rows(5))
-    table.compact(full=True)
-    table.restore(version=2)
+    table.maintenance.compact(full=True)
+    table.versions.restore(version=2)
     assert written(table) == {1: 1, 2: 1, 3: 2}
     table.update({"v": "1"}, where="id = 2")
     again = table.version
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert written(table) == {1: 1, 2: again, 3: 2}
 
 
@@ -143,13 +143,13 @@ def test_older_files_count_as_written_by_their_commit_when_it_is_switched_on() -
     table.upsert(rows(2))
     with pytest.raises(SchemaMismatchError):
         written(table)
-    table.set(ON)
+    table.alter.set(ON)
     assert written(table) == {1: 2, 2: 2}
     table.upsert(rows(3))
     assert written(table) == {1: 2, 2: 2, 3: 4}
-    table.set({"rows.written": "off"})
+    table.alter.set({"rows.written": "off"})
     table.upsert(rows(4))
-    table.set(ON)
+    table.alter.set(ON)
     assert written(table) == dict.fromkeys([1, 2, 3, 4], 6)
 
 
@@ -161,12 +161,12 @@ def test_nobody_sees_it_who_does_not_ask(table_type: str, keyed: bool) -> None:
     table = of_kind(table_type, keyed=keyed)
     table.append(rows(1, 2))
     table.update({"v": "9"}, where="id = 1")
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert table.scan().to_arrow().schema.names == ["id", "p", "v"]
     assert table.schema.names == ["id", "p", "v"]
     shown = table.changes(since=0).to_arrow()
     assert WRITTEN_COLUMN not in shown.schema.names
-    assert table.compare(table.scan(version=2)).equal
+    assert table.inspect.compare(table.scan(version=2)).equal
     assert table.changes(since=2).to_arrow().num_rows == 0
 
 
@@ -177,30 +177,30 @@ def test_a_column_of_that_name_and_the_property_exclude_each_other() -> None:
     table = Table.create(uri, "id bigint, _written bigint")
     table.append(pa.table({"id": [1], "_written": [77]}))
     with pytest.raises(OptionError):
-        table.set(ON)
+        table.alter.set(ON)
     assert table.scan(columns=["_written"]).to_arrow()["_written"].to_pylist() == [77]
 
 
 def test_the_property_stays_while_rows_expire_by_it() -> None:
     table = made(ttl=Ttl.parse("written 1d row"))
     with pytest.raises(OptionError):
-        table.set({"rows.written": "off"})
-    table.set_ttl(None)
-    table.set({"rows.written": "off"})
+        table.alter.set({"rows.written": "off"})
+    table.alter.set_ttl(None)
+    table.alter.set({"rows.written": "off"})
     with pytest.raises(OptionError):
-        table.set_ttl("written 1d")
+        table.alter.set_ttl("written 1d")
 
 
 def test_writers_must_know_it() -> None:
     """Others would copy rows without it (rows-written-1)."""
     table = made(properties={**ON, "checkpoint.interval": "2"})
-    first = table.handle.cache.timeline.find(0)
+    first = table._handle.cache.timeline.find(0)
     assert first is not None
     assert first.writer_features == ("rows-written-1",)
     for number in range(4):
         table.append(rows(number))
-    state = table.handle.cache.known().checkpoint
-    body = table.handle.store.find(f".meta/checkpoints/{state:020d}/state.json") or b""
+    state = table._handle.cache.known().checkpoint
+    body = table._handle.store.find(f".meta/checkpoints/{state:020d}/state.json") or b""
     assert b"rows-written-1" in body
 
 
@@ -223,7 +223,7 @@ def test_only_files_with_rows_of_both_ages_are_read(
     clock.advance(3000)
     for place in ("mixed", "young"):
         table.append(rows(2, p=place))
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     clock.advance(700)
     read: list[str] = []
     real = expired.Matches.hidden
@@ -233,8 +233,11 @@ def test_only_files_with_rows_of_both_ages_are_read(
         return real(self, files)
 
     monkeypatch.setattr(expired.Matches, "hidden", noted)
-    assert [task.partition for task in table.plan_expire().tasks] == [("mixed",), ("old",)]
-    assert table.expire().rows_deleted == 2
+    assert [task.partition for task in table.maintenance.expire(dry_run=True).tasks] == [
+        ("mixed",),
+        ("old",),
+    ]
+    assert table.maintenance.expire().rows_deleted == 2
     assert read == ["mixed"]
     left = table.scan(columns=["id", "p"]).to_arrow().to_pylist()
     assert sorted((row["p"], row["id"]) for row in left) == [("mixed", 2), ("young", 2)]
@@ -252,11 +255,11 @@ def test_a_partition_expires_by_its_newest_row_however_often_it_is_compacted(
     clock.advance(1800)
     table.append(rows(2))
     clock.advance(1000)
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     clock.advance(2599)
-    assert not table.plan_expire().tasks
+    assert not table.maintenance.expire(dry_run=True).tasks
     clock.advance(2)
-    assert table.expire().rows_deleted == 2
+    assert table.maintenance.expire().rows_deleted == 2
 
 
 # --- rows from elsewhere --------------------------------------------------------------------
@@ -272,23 +275,23 @@ def test_rows_can_come_with_the_version_that_wrote_them(table_type: str, keyed: 
     copy = of_kind(table_type, keyed=keyed)
     operation = Operation.UPSERT if keyed else Operation.APPEND
     first = table.scan(columns=["id", "p", "v", WRITTEN_COLUMN], version=2)
-    with Writer(copy.handle, WriteRequest(operation, dated=True)) as writer:
+    with Writer(copy._handle, WriteRequest(operation, dated=True)) as writer:
         writer.write(first.to_arrow())
     assert written(copy) == {1: 1, 2: 1, 3: 2}
     late = pa.table({**rows(3, 4).to_pydict(), WRITTEN_COLUMN: [3, 3]})
-    with Writer(copy.handle, WriteRequest(operation, dated=True)) as writer:
+    with Writer(copy._handle, WriteRequest(operation, dated=True)) as writer:
         writer.write(late.slice(0 if keyed else 1))
     assert written(copy) == {1: 1, 2: 1, 3: 3 if keyed else 2, 4: 3}
-    copy.compact(full=True)
+    copy.maintenance.compact(full=True)
     assert written(copy) == {1: 1, 2: 1, 3: 3 if keyed else 2, 4: 3}
     assert copy.scan().to_arrow().schema.names == ["id", "p", "v"]
-    assert not copy.verify().problems
+    assert not copy.check.verify().problems
 
 
 def test_a_table_that_does_not_keep_it_takes_no_such_rows() -> None:
     table = of_kind("cow", keyed=True, properties={})
     late = pa.table({**rows(3).to_pydict(), WRITTEN_COLUMN: [3]})
-    writer = Writer(table.handle, WriteRequest(Operation.UPSERT, dated=True))
+    writer = Writer(table._handle, WriteRequest(Operation.UPSERT, dated=True))
     with pytest.raises(InvariantError), writer:
         writer.write(late)
     with pytest.raises(SchemaMismatchError):

@@ -45,28 +45,28 @@ def make() -> Table:
 
 
 def uri_of(table: Table) -> str:
-    return str(table.describe()["uri"])
+    return str(table.inspect.describe()["uri"])
 
 
 def test_optimize_does_what_falls_due_and_then_nothing() -> None:
     """INV-14: the dead are ended, logs merged, versions let go; the rows stay."""
     table = make()
     before = table.scan().to_arrow().sort_by("id")
-    report = table.optimize()
+    report = table.maintenance.optimize()
     assert not report.idle
     assert report.compaction.files_removed > 1
     assert report.clean.deleted
-    assert table.handle.cache.snapshot().files.num_rows == 1
+    assert table._handle.cache.snapshot().files.num_rows == 1
     assert table.scan().to_arrow().sort_by("id") == before
-    table.optimize()
-    assert table.optimize().idle
-    assert not table.verify().problems
+    table.maintenance.optimize()
+    assert table.maintenance.optimize().idle
+    assert not table.check.verify().problems
 
 
 def test_a_table_that_fails_does_not_stop_the_others() -> None:
     tables = [make(), make()]
     uris = [uri_of(tables[0]), "memory://runner-nowhere", uri_of(tables[1])]
-    first, lost, last = serve(uris, lambda uri: Table.open(uri).handle)
+    first, lost, last = serve(uris, lambda uri: Table.open(uri)._handle)
     assert isinstance(lost.error, TableNotFoundError)
     for each in (first, last):
         assert each.report is not None
@@ -78,19 +78,19 @@ def test_what_has_expired_goes_before_it_is_compacted_and_is_not_looked_for_all_
     """A look may read a column: there are 24 within a time to live, and one an hour."""
     table = filled(make_expiring("mor"))
     uri, looks = uri_of(table), dict[str, Looks]()
-    (run,) = serve([uri], lambda uri: Table.open(uri).handle, looks)
+    (run,) = serve([uri], lambda uri: Table.open(uri)._handle, looks)
     assert run.expiry is not None
     assert run.expiry.rows_deleted == 6
     assert not run.idle
     json.dumps(run.to_dict())
-    (again,) = serve([uri], lambda uri: Table.open(uri).handle, looks)
+    (again,) = serve([uri], lambda uri: Table.open(uri)._handle, looks)
     assert again.expiry is None
     assert looks[uri].expiry_s is not None
     looks[uri].expiry_s -= 3_601
-    (later,) = serve([uri], lambda uri: Table.open(uri).handle, looks)
+    (later,) = serve([uri], lambda uri: Table.open(uri)._handle, looks)
     assert later.expiry is not None
     assert later.expiry.commits == ()
-    (none,) = serve([uri_of(make())], lambda uri: Table.open(uri).handle)
+    (none,) = serve([uri_of(make())], lambda uri: Table.open(uri)._handle)
     assert none.expiry is None
 
 
@@ -98,10 +98,10 @@ def test_a_bucket_at_which_a_living_compaction_works_is_left_to_it() -> None:
     """It would waste the work of one of them; nothing else hangs on it."""
     table = make()
     request = WriteRequest(Operation.COMPACT, partitions=((),))
-    other = OptimisticTransaction.begin(table.handle, request)
-    assert table.optimize().compaction.commits == ()
+    other = OptimisticTransaction.begin(table._handle, request)
+    assert table.maintenance.optimize().compaction.commits == ()
     other.abort("it died", wrote=False)
-    assert table.optimize().compaction.commits
+    assert table.maintenance.optimize().compaction.commits
 
 
 # --- what fails is in nobody's way ---------------------------------------------------------
@@ -109,8 +109,8 @@ def test_a_bucket_at_which_a_living_compaction_works_is_left_to_it() -> None:
 
 def break_a_file(table: Table) -> None:
     """Damage a file that a compaction must read."""
-    store = table.handle.store
-    path = table.handle.cache.snapshot().files["path"][0].as_py()
+    store = table._handle.store
+    path = table._handle.cache.snapshot().files["path"][0].as_py()
     body = store.find(path) or b""
     store.put(path, b"x" * len(body))
 
@@ -118,19 +118,19 @@ def break_a_file(table: Table) -> None:
 def test_a_service_that_fails_keeps_no_other_from_its_turn() -> None:
     """Else one damaged file would let storage and the timeline of its table grow for ever."""
     table = make()
-    table.set({"checkpoint.interval": 1, "archive.keep": 1, "compact.hidden.percent": 1})
+    table.alter.set({"checkpoint.interval": 1, "archive.keep": 1, "compact.hidden.percent": 1})
     for value in range(3):
         table.upsert(rows(value, value=value))
     break_a_file(table)
     with pytest.raises(CorruptMetadataError):
-        table.optimize()
-    (run,) = serve([uri_of(table)], lambda uri: Table.open(uri).handle)
+        table.maintenance.optimize()
+    (run,) = serve([uri_of(table)], lambda uri: Table.open(uri)._handle)
     assert isinstance(run.error, CorruptMetadataError)
     assert run.report is not None
     assert run.report.compaction is None
     assert run.report.clean is not None
-    assert table.handle.cache.refresh().archive.files
-    assert table.handle.cache.refresh().horizon > 0
+    assert table._handle.cache.refresh().archive.files
+    assert table._handle.cache.refresh().horizon > 0
     json.dumps(run.to_dict())
 
 
@@ -140,8 +140,8 @@ def test_a_time_to_live_that_nobody_can_tell_does_not_keep_a_table_from_its_upke
     for value in range(4):
         table.append(table.scan().to_arrow().slice(0, 0))
         table.delete(where=f"id = {value}")
-    forge_schema(table.handle.store, lambda arrow: arrow.remove(arrow.get_field_index("ts")))
-    (run,) = serve([uri_of(table)], lambda uri: Table.open(uri).handle)
+    forge_schema(table._handle.store, lambda arrow: arrow.remove(arrow.get_field_index("ts")))
+    (run,) = serve([uri_of(table)], lambda uri: Table.open(uri)._handle)
     assert isinstance(run.error, SchemaMismatchError)
     assert run.expiry is None
     assert run.report is not None
@@ -155,7 +155,7 @@ def test_what_is_no_error_of_plait_stops_no_other_table() -> None:
         if uri == "broken":
             message = "a bug"
             raise KeyError(message)
-        return Table.open(uri).handle
+        return Table.open(uri)._handle
 
     first, last = serve(["broken", uri_of(table)], opened)
     assert isinstance(first.error, KeyError)
@@ -196,26 +196,26 @@ def test_a_runner_leaves_partitions_to_others_that_came_to_them_meanwhile() -> N
     )
     for number in range(3):
         table.upsert(pa.table({"id": [number] * 3, "place": ["a", "b", "c"]}))
-    partitions = tuple(task.bucket[0] for task in table.plan_compact().tasks)
+    partitions = tuple(task.bucket[0] for task in table.maintenance.compact(dry_run=True).tasks)
     assert len(partitions) == 3
 
     def come() -> None:
         request = WriteRequest(Operation.COMPACT, partitions=partitions)
-        OptimisticTransaction.begin(table.handle, request)
+        OptimisticTransaction.begin(table._handle, request)
 
-    report = beside(table, "publish", come).optimize()
+    report = beside(table, "publish", come).maintenance.optimize()
     assert report.compaction is not None
     assert len(report.compaction.commits) == 1
 
 
 def test_a_report_tells_what_was_read_moved_and_freed() -> None:
     table = make()
-    sizes = table.files()["bytes"].to_pylist()
-    report = table.optimize()
+    sizes = table.inspect.files()["bytes"].to_pylist()
+    report = table.maintenance.optimize()
     assert report.compaction is not None
     assert report.compaction.rows_moved == table.scan().count()
     assert report.compaction.bytes_read == sum(sizes)
-    assert report.compaction.bytes_written == sum(table.files()["bytes"].to_pylist())
+    assert report.compaction.bytes_written == sum(table.inspect.files()["bytes"].to_pylist())
     assert report.clean is not None
     assert report.clean.bytes_freed == sum(sizes)
 
@@ -233,9 +233,9 @@ def test_a_turn_that_is_over_leaves_the_rest_to_the_next_one() -> None:
     for number in range(3):
         table.upsert(pa.table({"id": [number] * 3, "place": ["a", "b", "c"]}))
     for left in (3, 2, 1, 0):
-        plan = table.plan_compact()
+        plan = table.maintenance.compact(dry_run=True)
         assert len(plan.tasks) == left
-        report = compact(table.handle, plan, sharing=Sharing(over=lambda: True))
+        report = compact(table._handle, plan, sharing=Sharing(over=lambda: True))
         assert len(report.commits) == min(left, 1)
 
 
@@ -244,7 +244,7 @@ def test_a_table_to_which_nothing_came_is_not_planned_again_at_each_look() -> No
     table, looks = make(), dict[str, Looks]()
 
     def look() -> OptimizeReport:
-        (run,) = serve([uri_of(table)], lambda uri: Table.open(uri).handle, looks)
+        (run,) = serve([uri_of(table)], lambda uri: Table.open(uri)._handle, looks)
         assert run.report is not None
         assert run.error is None
         return run.report

@@ -49,8 +49,8 @@ def t() -> Iterator[Table]:
 
 def needs(t: Table) -> tuple[set[str], set[str]]:
     """Return what a client must know that opens the table now, beside what every client knows."""
-    state = load_newest(t.handle.store)
-    decision = t.handle.cache.timeline.find(t.version)
+    state = load_newest(t._handle.store)
+    decision = t._handle.cache.timeline.find(t.version)
     assert decision is not None
     assert (
         state is None
@@ -61,9 +61,9 @@ def needs(t: Table) -> tuple[set[str], set[str]]:
 
 
 def test_without_a_list_a_table_may_use_what_its_version_of_the_format_has(t: Table) -> None:
-    assert usable_features(t.handle.cache.known()) == closed(VERSIONS[1])
-    assert t.plan_upgrade().turned_on == ()
-    assert t.upgrade() is None
+    assert usable_features(t._handle.cache.known()) == closed(VERSIONS[1])
+    assert t.alter.upgrade(dry_run=True).turned_on == ()
+    assert t.alter.upgrade() is None
 
 
 def test_what_a_later_release_brings_is_not_used_until_an_upgrade() -> None:
@@ -76,14 +76,14 @@ def test_what_a_later_release_brings_is_not_used_until_an_upgrade() -> None:
 
 
 NEEDS: dict[str, tuple[Callable[[Table], object], str]] = {
-    "savepoint": (lambda t: t.savepoint("here"), "restores-1"),
-    "ttl": (lambda t: t.set_ttl("day 1d"), "ttl-1"),
-    "rows.written": (lambda t: t.set({"rows.written": "on"}), "rows-written-1"),
-    "sink": (lambda t: t.add_replica(f"eu={URI}-eu"), "replicas-1"),
-    "default": (lambda t: t.alter().add("n", "int", default=7).commit(), "defaults-1"),
-    "repush": (lambda t: t.repush(buckets=4), "repush-1"),
-    "compaction": (lambda t: t.upsert(rows(1)) and t.compact(full=True), "row-maps-1"),
-    "archive": (lambda t: t.archive(), "archive-1"),
+    "savepoint": (lambda t: t.versions.savepoint("here"), "restores-1"),
+    "ttl": (lambda t: t.alter.set_ttl("day 1d"), "ttl-1"),
+    "rows.written": (lambda t: t.alter.set({"rows.written": "on"}), "rows-written-1"),
+    "sink": (lambda t: t.replicas.add(f"eu={URI}-eu"), "replicas-1"),
+    "default": (lambda t: t.alter.columns().add("n", "int", default=7).commit(), "defaults-1"),
+    "repush": (lambda t: t.layout.repush(buckets=4), "repush-1"),
+    "compaction": (lambda t: t.upsert(rows(1)) and t.maintenance.compact(full=True), "row-maps-1"),
+    "archive": (lambda t: t.maintenance.archive(), "archive-1"),
 }
 
 
@@ -92,52 +92,52 @@ def test_what_a_table_may_not_use_is_refused_by_name_and_nothing_is_written(
     t: Table, name: str
 ) -> None:
     call, feature = NEEDS[name]
-    t.downgrade(BASE)
+    t.alter.downgrade(to=BASE)
     with pytest.raises(FeatureError) as refused:
         call(t)
     assert refused.value.features == [feature]
     assert needs(t) == (set(), set())
-    assert t.writers() == ()
-    assert t.verify().clean
-    t.upgrade(features=[feature])
+    assert t.inspect.writers() == ()
+    assert t.check.verify().clean
+    t.alter.upgrade(features=[feature])
     call(t)
 
 
 def test_never_lets_only_an_upgrade_turn_features_on(t: Table) -> None:
-    t.set({"features.upgrade": "never"})
+    t.alter.set({"features.upgrade": "never"})
     with pytest.raises(FeatureError):
-        t.savepoint("here")
-    assert t.plan_upgrade().turned_on == ALL
-    t.upgrade(features=["restores-1"])
-    t.savepoint("here")
+        t.versions.savepoint("here")
+    assert t.alter.upgrade(dry_run=True).turned_on == ALL
+    t.alter.upgrade(features=["restores-1"])
+    t.versions.savepoint("here")
 
 
 def test_always_lets_every_decision_turn_features_on(t: Table) -> None:
-    t.downgrade(BASE)
-    t.set({"features.upgrade": "always"})
-    t.savepoint("here")
+    t.alter.downgrade(to=BASE)
+    t.alter.set({"features.upgrade": "always"})
+    t.versions.savepoint("here")
     with pytest.raises(OptionError):
-        t.downgrade(BASE)
+        t.alter.downgrade(to=BASE)
 
 
 def test_upkeep_leaves_out_what_the_table_may_not_use(t: Table) -> None:
-    t.downgrade(BASE)
+    t.alter.downgrade(to=BASE)
     t.upsert(rows(1))
-    report = t.optimize()
+    report = t.maintenance.optimize()
     assert report.compaction is None
-    assert t.set({"compact": "inline"}).version == t.version
+    assert t.alter.set({"compact": "inline"}).version == t.version
     version = t.upsert(rows(1)).version
     assert t.version == version
 
 
 def test_writers_must_know_what_was_turned_on_and_readers_what_is_used(t: Table) -> None:
     """An upgrade stops no reader; the first use of a feature does."""
-    t.downgrade(BASE)
-    t.upgrade(features=["ttl-1", "restores-1"])
+    t.alter.downgrade(to=BASE)
+    t.alter.upgrade(features=["ttl-1", "restores-1"])
     assert needs(t) == (set(), {"restores-1", "ttl-1"})
     t.upsert(rows(3))
     assert needs(t) == (set(), {"restores-1", "ttl-1"})
-    t.savepoint("here")
+    t.versions.savepoint("here")
     assert needs(t) == ({"restores-1"}, {"ttl-1"})
 
 
@@ -145,8 +145,8 @@ def test_a_reader_reads_on_across_an_upgrade_and_a_downgrade(t: Table) -> None:
     """INV-04: no row changes, and older versions stay as they are."""
     before = t.scan().to_arrow()
     scan = t.scan()
-    t.downgrade(BASE)
-    t.upgrade()
+    t.alter.downgrade(to=BASE)
+    t.alter.upgrade()
     assert scan.to_arrow() == before
     assert t.scan().to_arrow() == before
     assert t.scan(version=1).to_arrow() == before
@@ -155,47 +155,47 @@ def test_a_reader_reads_on_across_an_upgrade_and_a_downgrade(t: Table) -> None:
 
 def test_plans_write_nothing(t: Table) -> None:
     version = t.version
-    t.plan_upgrade()
-    assert t.plan_downgrade(BASE).turned_off == ALL
-    assert t.plan_downgrade(1).turned_off == ()
+    t.alter.upgrade(dry_run=True)
+    assert t.alter.downgrade(to=BASE, dry_run=True).turned_off == ALL
+    assert t.alter.downgrade(to=1, dry_run=True).turned_off == ()
     assert t.version == version
 
 
 def test_what_is_decided_already_is_not_decided_again(t: Table) -> None:
-    assert t.downgrade(1) is None
-    t.downgrade(["ttl-1"])
-    assert t.downgrade(["ttl-1"]) is None
-    assert t.upgrade(features=["ttl-1"]) is None
+    assert t.alter.downgrade(to=1) is None
+    t.alter.downgrade(to=["ttl-1"])
+    assert t.alter.downgrade(to=["ttl-1"]) is None
+    assert t.alter.upgrade(features=["ttl-1"]) is None
 
 
 @pytest.mark.parametrize("to", [["branches-9"], 9, ["ttl"]])
 def test_an_unknown_feature_or_version_is_refused(t: Table, to: list[str] | int) -> None:
     with pytest.raises(OptionError):
-        t.downgrade(to)
+        t.alter.downgrade(to=to)
     if isinstance(to, list):
         with pytest.raises(OptionError):
-            t.upgrade(features=to)
+            t.alter.upgrade(features=to)
 
 
 # --- what uses a feature ------------------------------------------------------------------------
 
 
 USES: dict[str, tuple[str, Callable[[Table], object], Callable[[Table], object]]] = {
-    "ttl-1": ("time to live", lambda t: t.set_ttl("day 1d"), lambda t: t.set_ttl(None)),
+    "ttl-1": ("time to live", lambda t: t.alter.set_ttl("day 1d"), lambda t: t.alter.set_ttl(None)),
     "rows-written-1": (
         "rows.written",
-        lambda t: t.set({"rows.written": "on"}),
-        lambda t: t.set({"rows.written": "off"}),
+        lambda t: t.alter.set({"rows.written": "on"}),
+        lambda t: t.alter.set({"rows.written": "off"}),
     ),
     "replicas-1": (
         "eu",
-        lambda t: t.add_replica(f"eu={URI}-eu"),
-        lambda t: t.remove_replica("eu"),
+        lambda t: t.replicas.add(f"eu={URI}-eu"),
+        lambda t: t.replicas.remove("eu"),
     ),
     "restores-1": (
         "here",
-        lambda t: t.savepoint("here"),
-        lambda t: t.drop_savepoint("here"),
+        lambda t: t.versions.savepoint("here"),
+        lambda t: t.versions.drop_savepoint("here"),
     ),
 }
 
@@ -207,66 +207,69 @@ def test_a_feature_goes_when_nothing_uses_it_any_more(t: Table, feature: str) ->
     use(t)
     if feature != "replicas-1":
         t.upsert(rows(5))
-    plan = t.plan_downgrade(BASE)
+    plan = t.alter.downgrade(to=BASE, dry_run=True)
     assert [each.feature for each in plan.uses] == [feature]
     assert what in plan.uses[0].what
     with pytest.raises(FeatureError) as refused:
-        t.downgrade(BASE)
+        t.alter.downgrade(to=BASE)
     assert refused.value.features == [feature]
     drop(t)
-    t.downgrade(BASE)
+    t.alter.downgrade(to=BASE)
     t.delete(keys=pa.table({"id": [1]}))
     assert needs(t) == (set(), set())
-    state = load_newest(t.handle.store)
+    state = load_newest(t._handle.store)
     assert state is not None
     assert state.version == t.version - 1
-    body = t.handle.store.find(paths.checkpoint(state.version)) or b""
+    body = t._handle.store.find(paths.checkpoint(state.version)) or b""
     assert feature not in json.loads(body)["state"]
-    assert t.verify().clean
+    assert t.check.verify().clean
 
 
 def test_a_restore_and_an_archive_cannot_be_given_up(t: Table) -> None:
     """What counts as committed rests on the one, and old decisions on the other (INV-05)."""
     t.upsert(rows(3))
-    t.restore(version=1)
-    t.set({"archive.keep": "1", "checkpoint.interval": "1"})
+    t.versions.restore(version=1)
+    t.alter.set({"archive.keep": "1", "checkpoint.interval": "1"})
     for number in range(6):
         t.upsert(rows(number))
-    t.archive()
-    assert {each.feature for each in t.plan_downgrade(BASE).uses} == {"restores-1", "archive-1"}
+    t.maintenance.archive()
+    assert {each.feature for each in t.alter.downgrade(to=BASE, dry_run=True).uses} == {
+        "restores-1",
+        "archive-1",
+    }
     with pytest.raises(FeatureError):
-        t.downgrade(BASE)
-    assert t.downgrade(["restores-1", "archive-1"]) is not None
+        t.alter.downgrade(to=BASE)
+    assert t.alter.downgrade(to=["restores-1", "archive-1"]) is not None
     t.upsert(rows(1))
     assert needs(t)[0] == {"restores-1", "archive-1"}
 
 
 def test_a_repush_is_given_up_when_no_version_and_no_file_is_left_of_it(t: Table) -> None:
-    t.repush(buckets=4)
-    uses = t.plan_downgrade(BASE).uses
+    t.layout.repush(buckets=4)
+    uses = t.alter.downgrade(to=BASE, dry_run=True).uses
     assert {each.feature for each in uses} == {"repush-1"}
     assert any("layout" in each.what for each in uses)
     assert any("files in repush-" in each.what for each in uses)
     with pytest.raises(FeatureError):
-        t.downgrade(BASE)
+        t.alter.downgrade(to=BASE)
     for number in range(4):
         t.upsert(rows(number, 10 + number, 20 + number, 30 + number))
-    t.compact(full=True)
+    t.maintenance.compact(full=True)
     for _ in range(3):
-        t.handle.ports.clock.sleep(0.01)
-        t.clean()
+        t._handle.ports.clock.sleep(0.01)
+        t.maintenance.clean()
         t.upsert(rows(1))
-    t.compact(full=True)
-    t.clean()
-    t.clean()
-    assert t.plan_downgrade(BASE).uses == ()
+    t.maintenance.compact(full=True)
+    t.maintenance.clean()
+    t.maintenance.clean()
+    assert t.alter.downgrade(to=BASE, dry_run=True).uses == ()
     before = t.scan().to_arrow().sort_by("id")
-    t.downgrade(BASE)
+    t.alter.downgrade(to=BASE)
     assert needs(t) == (set(), set())
     again = Table.open(URI)
     assert again.scan().to_arrow().sort_by("id") == before
-    assert again.handle.cache.known().table.former == ()
-    assert again.verify().clean
+    assert again._handle.cache.known().table.former == ()
+    assert again.check.verify().clean
 
 
 @pytest.mark.parametrize("large", [False, True], ids=["small vectors", "vectors in files"])
@@ -277,18 +280,20 @@ def test_a_downgrade_is_planned_after_rows_of_a_repush_were_hidden_and_shown_aga
     if large:
         monkeypatch.setattr("plait.files.deletion.INLINE_BYTES_MAX", 1)
     t.upsert(rows(*range(3, 40)))  # a file without a row is taken out, not masked
-    t.repush(buckets=4)
+    t.layout.repush(buckets=4)
     shown = t.version
     acts = (
         lambda: t.upsert(rows(1)),
         lambda: t.delete(where="id = 2"),
-        lambda: t.restore(version=shown),
-        lambda: t.compact(full=True),
+        lambda: t.versions.restore(version=shown),
+        lambda: t.maintenance.compact(full=True),
     )
     for act in acts:  # each plan looks at every file that is named by then
         act()
-        assert {"repush-1"} <= {each.feature for each in t.plan_downgrade(BASE).uses}
-        assert t.handle.cache.known().folded(t.handle.store).paths().null_count == 0
+        assert {"repush-1"} <= {
+            each.feature for each in t.alter.downgrade(to=BASE, dry_run=True).uses
+        }
+        assert t._handle.cache.known().folded(t._handle.store).paths().null_count == 0
 
 
 def test_layouts_and_defaults_are_named_with_their_remedy(t: Table) -> None:
@@ -300,28 +305,33 @@ def test_layouts_and_defaults_are_named_with_their_remedy(t: Table) -> None:
         partition_by=["day(at)"],
         bucket_by="a",
     )
-    laid.alter().add("n", "int", default=7).commit()
-    uses = {each.feature: each for each in laid.plan_downgrade(BASE).uses}
+    laid.alter.columns().add("n", "int", default=7).commit()
+    uses = {each.feature: each for each in laid.alter.downgrade(to=BASE, dry_run=True).uses}
     assert set(uses) == {"bucket-by-1", "partition-fields-1", "defaults-1"}
     assert all(each.remedy for each in uses.values())
-    assert laid.plan_downgrade(list(uses)).uses == ()
+    assert laid.alter.downgrade(to=list(uses), dry_run=True).uses == ()
 
 
 def test_keys_that_are_unique_in_the_table_are_named_with_their_remedy() -> None:
     """Where keys are unique never changes."""
     forget(f"{URI}-unique")
     unique = Table.create(f"{URI}-unique", "id bigint", record_key="id", unique="table")
-    (use,) = unique.plan_downgrade(BASE).uses
+    (use,) = unique.alter.downgrade(to=BASE, dry_run=True).uses
     assert (use.feature, use.what) == ("unique-table-1", "unique='table', which never changes,")
     assert "new table" in use.remedy
 
 
 def test_a_rule_that_an_older_schema_has_is_named_with_its_remedy(t: Table) -> None:
     """The older schema stays, so it is of no use to take the rule out of the newest one."""
-    change = t.alter().add("w", "bigint").generate("w", "nullif(id, id)").add_check("some", "true")
+    change = (
+        t.alter.columns()
+        .add("w", "bigint")
+        .generate("w", "nullif(id, id)")
+        .add_check("some", "true")
+    )
     change.commit()
-    t.alter().generate("w", None).drop_check("some").commit()
-    uses = t.plan_downgrade(BASE).uses
+    t.alter.columns().generate("w", None).drop_check("some").commit()
+    uses = t.alter.downgrade(to=BASE, dry_run=True).uses
     assert {each.feature for each in uses} == {"checks-1", "generated-columns-1"}
     assert all("new table" in each.remedy and "schema 1" in each.what for each in uses)
 
@@ -333,27 +343,27 @@ def older_writer(t: Table, *, knows: list[str] | None) -> object:
     """Begin a write of a client that knows fewer features, or does not say."""
     writer = Table.open(URI).writer("upsert").__enter__()
     writer.write(rows(9))
-    (record,) = [p for p in t.handle.store.list(paths.PENDING) if p.path.endswith(".requested")]
-    document = json.loads(t.handle.store.find(record.path) or b"")
+    (record,) = [p for p in t._handle.store.list(paths.PENDING) if p.path.endswith(".requested")]
+    document = json.loads(t._handle.store.find(record.path) or b"")
     document.pop("features")
     del document["seal"]
     if knows is None:  # it is older than seals, too
-        t.handle.store.put(record.path, json.dumps(document).encode())
+        t._handle.store.put(record.path, json.dumps(document).encode())
     else:
-        t.handle.store.put(record.path, seal_record(record.path, {**document, "features": knows}))
+        t._handle.store.put(record.path, seal_record(record.path, {**document, "features": knows}))
     return writer
 
 
 def test_an_upgrade_is_refused_while_an_older_writer_is_live(t: Table) -> None:
-    t.downgrade(BASE)
+    t.alter.downgrade(to=BASE)
     writer = older_writer(t, knows=[*FEATURES, "writer-features-1", "ttl-1"])
-    assert t.plan_upgrade(features=["ttl-1"]).older == ()
+    assert t.alter.upgrade(features=["ttl-1"], dry_run=True).older == ()
     with pytest.raises(FeatureError) as refused:
-        t.upgrade()
+        t.alter.upgrade()
     assert len(refused.value.live) == 1
-    assert t.plan_upgrade().older[0].pid
+    assert t.alter.upgrade(dry_run=True).older[0].pid
     writer.__exit__(None, None, None)  # type: ignore[attr-defined]  # a writer
-    assert t.upgrade() is not None
+    assert t.alter.upgrade() is not None
 
 
 @pytest.mark.parametrize("knows", [None, BASE])
@@ -363,49 +373,52 @@ def test_a_downgrade_is_refused_while_a_live_writer_does_not_know_of_lists(
     """It could use again what goes: its publisher compares nothing."""
     writer = older_writer(t, knows=knows)
     with pytest.raises(FeatureError) as refused:
-        t.downgrade(BASE)
+        t.alter.downgrade(to=BASE)
     assert len(refused.value.live) == 1
     writer.__exit__(None, None, None)  # type: ignore[attr-defined]  # a writer
-    assert t.downgrade(BASE) is not None
+    assert t.alter.downgrade(to=BASE) is not None
 
 
 def test_a_live_writer_that_knows_of_lists_commits_beside_a_downgrade(t: Table) -> None:
     with t.writer("upsert") as writer:
         writer.write(rows(9))
-        Table.open(URI).downgrade(BASE)
+        Table.open(URI).alter.downgrade(to=BASE)
     assert t.scan().to_arrow().num_rows == 3
 
 
 def test_a_first_use_that_was_planned_before_a_downgrade_is_refused_after_it(t: Table) -> None:
     t.upsert(rows(*range(20)))
     t.upsert(rows(*range(5)))
-    plan = t.plan_compact(full=True)
+    plan = t.maintenance.compact(full=True, dry_run=True)
     assert plan.tasks
     other = Table.open(URI)
-    other.downgrade(BASE)
+    other.alter.downgrade(to=BASE)
     with pytest.raises(FeatureError):
-        t.compact(plan)
+        t.maintenance.compact(plan)
     assert needs(other) == (set(), set())
 
 
 def test_what_uses_a_feature_is_looked_at_on_each_head(t: Table) -> None:
     """A savepoint that was first is found by the downgrade that lost its slot."""
-    plan = t.plan_downgrade(BASE)
+    plan = t.alter.downgrade(to=BASE, dry_run=True)
     assert plan.uses == ()
-    Table.open(URI).savepoint("here")
+    Table.open(URI).versions.savepoint("here")
     with pytest.raises(FeatureError):
-        t.downgrade(BASE)
+        t.alter.downgrade(to=BASE)
 
 
 def test_a_table_of_a_newer_plait_is_not_changed(t: Table) -> None:
     rewrite(
-        t.handle.store,
+        t._handle.store,
         t.version,
         lambda d: d.update(
             features=[*d["features"], "writer-features-1"], writer_features=["checks-9"]
         ),
     )
     older = Table.open(URI)
-    for call in (lambda: older.downgrade(BASE), lambda: older.downgrade(["ttl-1"])):
+    for call in (
+        lambda: older.alter.downgrade(to=BASE),
+        lambda: older.alter.downgrade(to=["ttl-1"]),
+    ):
         with pytest.raises(Exception, match="checks-9"):
             call()

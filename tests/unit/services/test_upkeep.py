@@ -38,7 +38,7 @@ def make(mode: str, **properties: object) -> Table:
 
 
 def files(table: Table) -> list[int]:
-    found = table.handle.cache.snapshot().files
+    found = table._handle.cache.snapshot().files
     return [found["bucket"].to_pylist().count(number) for number in (0, 1)]
 
 
@@ -55,8 +55,8 @@ def test_a_look_up_opens_two_files_at_most_after_any_number_of_upserts(mode: str
     for value in range(1, 30):
         expected |= dict.fromkeys(range(value, value + 12), value)
     assert held == expected
-    assert not table.verify().problems
-    assert any(entry.operation == "compact" for entry in table.history())
+    assert not table.check.verify().problems
+    assert any(entry.operation == "compact" for entry in table.inspect.history())
 
 
 def test_commits_without_rows_leave_nothing_to_the_thread(monkeypatch) -> None:
@@ -86,7 +86,7 @@ def test_without_the_option_nobody_compacts() -> None:
     for value in range(4):
         table.upsert(rows(*range(20 * value, 20 * value + 20), value=value))
     finish_upkeep()
-    assert not [entry for entry in table.history() if entry.operation == "compact"]
+    assert not [entry for entry in table.inspect.history() if entry.operation == "compact"]
 
 
 def test_a_compaction_that_fails_leaves_the_commit_as_it_is(monkeypatch, caplog) -> None:
@@ -146,7 +146,7 @@ def test_upkeep_goes_on_after_no_thread_could_be_had(monkeypatch, caplog) -> Non
 
 def test_upkeep_goes_on_after_a_change_of_the_contract() -> None:
     table = make("inline")
-    table.change_contract(failed_writes="eager", concurrency="single_writer")
+    table.alter.contract(failed_writes="eager", concurrency="single_writer")
     for value in range(1, 10):
         table.upsert(rows(*range(value, value + 12), value=value))
         assert max(files(table)) <= 2

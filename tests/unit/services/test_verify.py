@@ -596,7 +596,7 @@ def test_verify_notes_files_that_a_committed_instant_does_not_name(copy: Copy) -
 def test_verify_reports_a_rewrite_that_changed_rows(copy: Copy, fault: str) -> None:
     """INV-14: what it takes away is what it brings."""
     store = copy("mor")
-    Table.open(store.address.uri).compact(full=True)
+    Table.open(store.address.uri).maintenance.compact(full=True)
     newest = StateCache(store, sim_ports()).refresh().version
     assert not verify(client(store)).problems
 

@@ -39,7 +39,7 @@ def test_a_date_that_is_no_time_refuses_the_change(shape: str, day: int, fits: b
     table = Table.create(uri, f"id bigint, d {kind}", record_key="id")
     days = pa.array([day], pa.int32()).cast(pa.date32())
     table.upsert(pa.table({"id": [1], "d": put(days)}))
-    change = table.alter().widen(path, "timestamp_ntz")
+    change = table.alter.columns().widen(path, "timestamp_ntz")
     if fits:
         change.commit()
     else:
@@ -47,4 +47,4 @@ def test_a_date_that_is_no_time_refuses_the_change(shape: str, day: int, fits: b
             change.commit()
     assert table.version == 1 + fits
     assert table.scan().to_arrow().num_rows == 1
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems

@@ -109,7 +109,7 @@ def test_no_writer_claims_an_absurd_time(
     with pytest.raises(ClockUnavailableError):
         upsert(wrong_site)
     with pytest.raises(ClockUnavailableError):
-        Table(wrong_site).set({"lock.wait": "5s"})
+        Table(wrong_site).alter.set({"lock.wait": "5s"})
     with pytest.raises(ClockUnavailableError):
         create(MemoryStore(f"{store.address.uri}-new", clock=SimClock(absurd_ms)))
     assert begun.commit().version == 1
@@ -122,8 +122,8 @@ def test_a_table_goes_on_after_the_latest_time_that_a_clock_may_tell(store: Memo
     for number in range(3):
         upsert(client(store), mark=str(number))
     table = Table(client(store))
-    assert table.timeline.decided[-1].completed_ms == CLOCK_MS_MAX + 3
-    assert table.scan(as_of=table.timeline.decided[-1].instant).version == 4
+    assert table.inspect.timeline().decided[-1].completed_ms == CLOCK_MS_MAX + 3
+    assert table.scan(as_of=table.inspect.timeline().decided[-1].instant).version == 4
     assert verify(client(store), data=False).problems == ()
 
 

@@ -23,7 +23,7 @@ def table(tmp_path: Path) -> Table:
 
 def properties(table: Table, **options: str) -> dict[str, str]:
     """Give the one map of a table's creation: options twice, properties once."""
-    place = f"file:{table.describe()['uri']}"
+    place = f"file:{table.inspect.describe()['uri']}"
     own = {"owner": "root", "provider": "plait", "comment": "trips", "a.b": "c"}
     prefixed = {f"option.{key}": value for key, value in options.items()}
     return {**own, "path": place, "location": place, **options, **prefixed}
@@ -63,7 +63,7 @@ def test_a_writer_is_never_sent_where_a_schema_points(table: Table) -> None:
     with pytest.raises(OptionError) as caught:
         DefaultSource({"operation": "insert"}).writer(schema, overwrite=False)
     assert caught.value.key == "path"
-    assert f"path = '{table.describe()['uri']}'" in caught.value.hint
+    assert f"path = '{table.inspect.describe()['uri']}'" in caught.value.hint
 
 
 def test_options_of_a_creation_are_checked(table: Table) -> None:
@@ -81,7 +81,7 @@ def test_options_of_a_creation_are_checked(table: Table) -> None:
 
 def test_a_view_may_have_options_for_writing_but_for_a_commit_id(table: Table) -> None:
     """A commit id would make the second insert the first one again."""
-    path = str(table.describe()["uri"])
+    path = str(table.inspect.describe()["uri"])
     view = {"path": path, "Operation": "upsert", "on_conflict": "retry"}
     assert DefaultSource(view).schema().names == ["id", "name"]
     assert ids(DefaultSource(view).schema(), **view) == [1, 2, 3]

@@ -18,7 +18,7 @@ COLUMNS = StructType([StructField("id", LongType())])
 
 
 def commit(table: Table, application: str, batch: int, *, query: str = "q") -> None:
-    order = write_request("append", table.handle.cache.known().table.spec)
+    order = write_request("append", table._handle.cache.known().table.spec)
     job = Job.prepare(table, order, COLUMNS, digests=True)
     writer = PlaitStreamWriter(job, application, None)
     writer.commit([EpochMessage(job=job, query=query)], batch)

@@ -38,14 +38,14 @@ def put(table: Table, *ids: int, v: int = 0) -> int:
 
 
 def follower(table: Table, start: str | None = None, **limits: int) -> Follower:
-    state = table.handle.cache.refresh()
-    return Follower(table.handle, state.table.spec.schema, start, ReadLimits(**limits))
+    state = table._handle.cache.refresh()
+    return Follower(table._handle, state.table.spec.schema, start, ReadLimits(**limits))
 
 
 def batches(table: Table, stream: Follower, at: Offset) -> Iterator[tuple[Offset, list[int]]]:
     """Follow until there is nothing new; give the end of each batch, and its ids."""
     while (end := stream.next(at, limited=True)) != at:
-        scan = ChangeScan(table.handle.store, stream.window(at, end))
+        scan = ChangeScan(table._handle.store, stream.window(at, end))
         again = Offset.from_dict(end.to_dict())
         assert again == end, "what the checkpoint holds is all that is known"
         yield end, sorted(scan.to_arrow()["id"].to_pylist())
@@ -87,7 +87,7 @@ def test_a_start_names_the_first_version_that_is_delivered(
 def test_a_time_and_an_instant_are_starts_too(table: Table) -> None:
     for at in range(1, 5):
         put(table, at)
-    second = table.timeline.decided[2]
+    second = table.inspect.timeline().decided[2]
     for start in (str(second.to_dict()["completed"]), str(second.instant)):
         found = [i for _, ids in batches(table, follower(table, start), Offset()) for i in ids]
         assert found == [2, 3, 4]
@@ -100,10 +100,10 @@ def test_a_time_and_an_instant_are_starts_too(table: Table) -> None:
 
 
 def test_earliest_gives_the_oldest_rows_that_can_be_read_and_all_after(table: Table) -> None:
-    table.set(TWO)
+    table.alter.set(TWO)
     for at in range(1, 6):
         put(table, at)
-    table.clean()
+    table.maintenance.clean()
     found = list(batches(table, follower(table, "earliest"), Offset()))
     assert [i for _, ids in found for i in ids] == [1, 2, 3, 4, 5]
     assert len(found) == 2
@@ -119,14 +119,14 @@ def test_the_end_of_the_first_batch_says_where_the_stream_began(
     end = follower(table, start).next(Offset(), limited=False)
     put(table, 3)
     window = follower(table, start).window(Offset(), end)
-    found = ChangeScan(table.handle.store, window).to_arrow()
+    found = ChangeScan(table._handle.store, window).to_arrow()
     assert sorted(found["id"].to_pylist()) == ids
 
 
 def test_limits_count_commits_that_changed_something(table: Table) -> None:
     for at in range(1, 7):
         put(table, at)
-        table.set({"checkpoint.interval": at + 2})
+        table.alter.set({"checkpoint.interval": at + 2})
     ends = [end.version for end, _ in batches(table, follower(table, "1", versions=2), Offset())]
     assert ends == [4, 8, 12]
     ends = [end.version for end, _ in batches(table, follower(table, "1", files=3), Offset())]
@@ -152,19 +152,19 @@ def test_the_lease_moves_with_the_stream(table: Table) -> None:
     stream = follower(table, "1")
     end = stream.next(Offset(), limited=False)
     stream.window(Offset(), end)
-    assert [lease.version for lease in load_read_pins(table.handle)] == [0]
+    assert [lease.version for lease in load_read_pins(table._handle)] == [0]
     stream.hold(end.version)
-    assert [lease.version for lease in load_read_pins(table.handle)] == [3]
+    assert [lease.version for lease in load_read_pins(table._handle)] == [3]
     assert stream.next(end, limited=True) == end
     stream.close()
-    assert load_read_pins(table.handle) == []
+    assert load_read_pins(table._handle) == []
 
 
 def test_a_version_that_is_gone_is_an_error_that_says_what_to_do(table: Table) -> None:
-    table.set(TWO)
+    table.alter.set(TWO)
     for at in range(1, 8):
         put(table, 1, v=at)
-    table.clean()
+    table.maintenance.clean()
     stream = follower(table, "latest")
     here = stream.next(Offset(), limited=False)
     was = replace(here, version=2)
@@ -175,7 +175,7 @@ def test_a_version_that_is_gone_is_an_error_that_says_what_to_do(table: Table) -
     ):
         with pytest.raises(InstantExpiredError) as gone:
             ask()
-        assert gone.value.oldest == table.handle.cache.known().horizon
+        assert gone.value.oldest == table._handle.cache.known().horizon
         assert "new checkpoint" in gone.value.hint
 
 
@@ -183,38 +183,38 @@ def test_a_stream_ends_before_the_first_commit_with_newer_columns(table: Table) 
     """And goes on behind it, once it knows them; no row loses a value on the way."""
     put(table, 1)
     put(table, 2)
-    known = table.handle.cache.refresh().table.spec.schema
-    old = Follower(table.handle, known, "1", ReadLimits(versions=1))
-    newer = forge_column(table.handle.store, "more")
+    known = table._handle.cache.refresh().table.spec.schema
+    old = Follower(table._handle, known, "1", ReadLimits(versions=1))
+    newer = forge_column(table._handle.store, "more")
     rows = pa.table({"id": [3], "v": [0], "more": [7]})
-    Table.open(table.handle.store.address.uri).upsert(rows)
+    Table.open(table._handle.store.address.uri).upsert(rows)
     end = Offset()
     for ids in ([1], [2]):
         before, end = end, old.next(end, limited=True)
         window = old.window(before, end)
-        assert ChangeScan(table.handle.store, window).to_arrow()["id"].to_pylist() == ids
+        assert ChangeScan(table._handle.store, window).to_arrow()["id"].to_pylist() == ids
     with pytest.raises(SchemaMismatchError) as changed:
         old.next(end, limited=True)
     assert changed.value.version == 3
     with pytest.raises(SchemaMismatchError):
-        Follower(table.handle, known, None, ReadLimits()).next(Offset(), limited=False)
-    fresh = Follower(table.handle, newer, None, ReadLimits())
-    again = ChangeScan(table.handle.store, fresh.window(Offset(), end))
+        Follower(table._handle, known, None, ReadLimits()).next(Offset(), limited=False)
+    fresh = Follower(table._handle, newer, None, ReadLimits())
+    again = ChangeScan(table._handle.store, fresh.window(Offset(), end))
     assert again.to_arrow()["more"].to_pylist() == [None, None], "a batch from before, repeated"
     window = fresh.window(end, fresh.next(end, limited=False))
-    assert ChangeScan(table.handle.store, window).to_arrow()["more"].to_pylist() == [7]
+    assert ChangeScan(table._handle.store, window).to_arrow()["more"].to_pylist() == [7]
 
 
 def test_a_stream_does_not_read_values_in_columns_that_were_wider() -> None:
     """INV-04: after a restore it says so; loading it again would give it the same columns."""
     table = Table.create(f"memory://follow-{next(_NAMES)}", "id bigint, v int", record_key=["id"])
-    table.alter().widen("v", "bigint").commit()
+    table.alter.columns().widen("v", "bigint").commit()
     wide = follower(table, "1")
     put(table, 1, v=2**40)
-    table.restore(version=0)
+    table.versions.restore(version=0)
     whole = wide.next(Offset(), limited=False)
     window = wide.window(Offset(), whole)
-    rows = ChangeScan(table.handle.store, window).to_arrow().to_pylist()
+    rows = ChangeScan(table._handle.store, window).to_arrow().to_pylist()
     assert [row["v"] for row in rows] == [2**40, 2**40]
     narrow = follower(table, "1")
     with pytest.raises(SchemaMismatchError, match="restore") as refused:
@@ -225,10 +225,10 @@ def test_a_stream_does_not_read_values_in_columns_that_were_wider() -> None:
     assert "new checkpoint" in refused.value.hint
     put(table, 2)
     after = narrow.next(whole, limited=False)
-    later = ChangeScan(table.handle.store, narrow.window(whole, after)).to_arrow()
+    later = ChangeScan(table._handle.store, narrow.window(whole, after)).to_arrow()
     assert later["v"].type == pa.int32()
     assert later["id"].to_pylist() == [2]
-    table.alter().add("more", "int").commit()
+    table.alter.columns().add("more", "int").commit()
     newer = follower(table, "1")
     with pytest.raises(SchemaMismatchError, match="restore"):
         newer.window(Offset(), newer.next(Offset(), limited=False))
@@ -260,13 +260,13 @@ def test_a_stream_gets_what_a_restore_changed_and_what_its_undo_changed(table: T
     stream = follower(table, versions=1)
     at = stream.next(Offset(), limited=True)
     put(table, 2, 3, v=1)
-    restored = table.restore(version=1).version
+    restored = table.versions.restore(version=1).version
     put(table, 4)
-    table.restore(version=restored - 1)
+    table.versions.restore(version=restored - 1)
     rows: dict[int, int] = {1: 0, 2: 0}
     kinds: Counter[str] = Counter()
     while (end := stream.next(at, limited=True)) != at:
-        scan = ChangeScan(table.handle.store, stream.window(at, end))
+        scan = ChangeScan(table._handle.store, stream.window(at, end))
         for row in scan.to_arrow().to_pylist():
             kinds[row["_change_type"]] += 1
             if row["_change_type"] in ("delete", "update_preimage"):

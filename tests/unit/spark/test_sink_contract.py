@@ -20,27 +20,27 @@ def test_it_is_not_committed_after_the_contract_changed(tmp_path: Path) -> None:
     """Its driver opens the table anew to commit: what counts is how it was opened to begin."""
     uri = str(tmp_path / "t")
     table = Table.create(uri, "id bigint")
-    order = write_request("append", table.handle.cache.known().table.spec)
+    order = write_request("append", table._handle.cache.known().table.spec)
     job = Job.prepare(table, order, StructType([StructField("id", LongType())]))
     change_table(
-        table.handle, lambda t: replace(t, contract=replace(t.contract, failed_writes="lazy"))
+        table._handle, lambda t: replace(t, contract=replace(t.contract, failed_writes="lazy"))
     )
     job.commit([])  # the same contract again
     later = Job.prepare(table, order, StructType([StructField("id", LongType())]))
-    change_table(table.handle, lambda t: replace(t, contract=replace(t.contract, lock="none")))
+    change_table(table._handle, lambda t: replace(t, contract=replace(t.contract, lock="none")))
     with pytest.raises(ContractError):
         later.commit([])
-    assert Table.open(uri).history(1)[0].operation == "rollback"
+    assert Table.open(uri).inspect.history(1)[0].operation == "rollback"
 
 
 def test_it_outlives_the_process_that_began_it(tmp_path: Path) -> None:
     """INV-06: its processes come and go, and between its tasks nobody sends a heartbeat."""
     table = Table.create(str(tmp_path / "t"), "id bigint", properties={"heartbeat.timeout": "60s"})
-    request = write_request("append", table.handle.cache.known().table.spec)
+    request = write_request("append", table._handle.cache.known().table.spec)
     job = Job.prepare(table, request, StructType([StructField("id", LongType())]))
-    job._request(table.handle.store)
-    (entry,) = load_pending(table.handle.store)
+    job._request(table._handle.store)
+    (entry,) = load_pending(table._handle.store)
     assert entry.process == "", "its end would be the end of the write"
     assert entry.timeout_s == 600
     job.abort()
-    assert load_pending(table.handle.store) == []
+    assert load_pending(table._handle.store) == []

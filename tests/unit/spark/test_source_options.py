@@ -26,7 +26,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def source_of(table: Table, **options: str) -> DefaultSource:
-    return DefaultSource({"path": str(table.describe()["uri"]), **options})
+    return DefaultSource({"path": str(table.inspect.describe()["uri"]), **options})
 
 
 def rows_of(table: Table) -> StructType:

@@ -32,8 +32,8 @@ def store(request: pytest.FixtureRequest) -> Store:
     table = Table.create(URI, ROWS.schema, lock="none")
     for _ in range(7):
         table.append(ROWS)
-    lose(table.handle.store, request.param)
-    return table.handle.store
+    lose(table._handle.store, request.param)
+    return table._handle.store
 
 
 def test_versions_below_damage_are_read_and_the_head_is_not(store: Store) -> None:
@@ -45,12 +45,12 @@ def test_versions_below_damage_are_read_and_the_head_is_not(store: Store) -> Non
     before = {info.path for info in store.list("")}
     for call in (
         table.scan,
-        table.files,
+        table.inspect.files,
         lambda: table.version,
         lambda: table.scan(version=LOST),
         lambda: table.append(ROWS),
-        table.clean,
-        table.compact,
+        table.maintenance.clean,
+        table.maintenance.compact,
     ):
         with pytest.raises(CorruptMetadataError) as caught:
             call()
@@ -69,18 +69,18 @@ def test_a_repair_cuts_off_what_lies_beyond_only_when_it_is_told_to(store: Store
     table = Table.open(URI)
     name = f"slot:{paths.slot(LOST)}"
     before = {info.path for info in store.list(paths.TIMELINE)}
-    plan = table.plan_repair()
+    plan = table.check.repair(dry_run=True)
     (found,) = [each for each in plan.findings if each.id == name]
     assert found.answer == "choose"
-    table.repair(plan)
+    table.check.repair(plan)
     assert {info.path for info in store.list(paths.TIMELINE)} == before
-    plan = table.plan_repair(accept_loss=[name])
+    plan = table.check.repair(accept_loss=[name], dry_run=True)
     assert [each.id for each in plan.mends] == [name]
-    table.repair(plan)
+    table.check.repair(plan)
     again = Table.open(URI)
     assert (again.version, again.scan().count()) == (LOST - 1, LOST - 1)
     again.append(ROWS)
-    kinds = {problem.invariant for problem in again.verify().problems}
+    kinds = {problem.invariant for problem in again.check.verify().problems}
     assert kinds <= {"INV-06"}  # files that no decision names any more
 
 
@@ -89,4 +89,4 @@ def test_a_whole_timeline_is_not_cut() -> None:
     table = Table.create(URI, ROWS.schema, lock="none")
     table.append(ROWS)
     with pytest.raises(OptionError):
-        table.plan_repair(accept_loss=[f"slot:{paths.slot(1)}"])
+        table.check.repair(accept_loss=[f"slot:{paths.slot(1)}"], dry_run=True)

@@ -226,9 +226,9 @@ def test_a_checkpoint_rests_on_a_part_that_removed_more_than_it_added(
     table.append(pa.table({"id": range(80), "p": [n % 40 for n in range(80)]}))
     table.delete(where="p < 3")
     table.append(pa.table({"id": [90], "p": [7]}))
-    state = table.handle.cache.refresh()
+    state = table._handle.cache.refresh()
     assert caplog.messages == []
     assert len(state.parts) == 2
     assert table.scan().count() == 75
-    assert not table.verify().problems
+    assert not table.check.verify().problems
     forget("memory://below-zero")

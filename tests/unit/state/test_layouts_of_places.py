@@ -33,7 +33,7 @@ QUESTIONS: dict[str, Callable[[Table], object]] = {
     "upsert": lambda t: (t.upsert(rows(3)), ids(t, "v >= 0"))[1],
     "delete where": lambda t: (t.delete(where="n = 1"), ids(t, "v >= 0"))[1],
     "update": lambda t: (t.update({"v": "v + 1"}, where="p = '2'"), ids(t, "v > 0"))[1],
-    "compact": lambda t: (t.compact(full=True), ids(t, "p = '2'"))[1],
+    "compact": lambda t: (t.maintenance.compact(full=True), ids(t, "p = '2'"))[1],
 }
 
 
@@ -75,7 +75,7 @@ def laid_out(name: str, first: str, *then: str, table_type: str = "cow") -> Tabl
     )
     table.upsert(rows(*range(6)))
     for number, layout in enumerate(then):
-        table.repush(partition_by=LAYOUTS[layout])
+        table.layout.repush(partition_by=LAYOUTS[layout])
         table.upsert(rows(10 + number))
     table.upsert(rows(20))
     return Table.open(uri)
@@ -141,8 +141,8 @@ def test_a_layout_that_came_back_is_read_by_itself_and_not_by_the_one_between(
     names = list(LAYOUTS)
     table = laid_out("undone", first, names[names.index(first) - 1])
     if undo:
-        table.undo_repush()
-    table.restore(version=1)
+        table.layout.undo()
+    table.versions.restore(version=1)
     table.upsert(rows(30))
     every_version_answers(Table.open("memory://places-undone"))
 
@@ -150,7 +150,7 @@ def test_a_layout_that_came_back_is_read_by_itself_and_not_by_the_one_between(
 def test_files_of_another_layout_are_not_loaded() -> None:
     """Else each query after a repush would load what is dead, and half of a large table is."""
     table = laid_out("few", "text", "number")
-    known = table.handle.cache.refresh()
+    known = table._handle.cache.refresh()
     ((first, last),) = laid_out_with(known.table, known.version)
     assert (first, last) > (known.table.former[-1].until, known.version)
     plan = table.scan(where="n = 1").plan
@@ -167,7 +167,7 @@ def test_a_place_that_its_own_layout_cannot_read_is_damage() -> None:
         added = pa.Table.from_pylist(rows[:1], schema=decision.changes.added.schema)
         return replace(decision, changes=Changes(added=added))
 
-    forge(table.handle.store, worsen, like=table.version)
+    forge(table._handle.store, worsen, like=table.version)
     opened = Table.open("memory://places-damaged")
     with pytest.raises(CorruptMetadataError):
         opened.scan(where="n = 1").to_arrow()
@@ -175,15 +175,15 @@ def test_a_place_that_its_own_layout_cannot_read_is_damage() -> None:
 
 def test_the_versions_of_a_layout_go_from_swap_to_swap_and_over_other_names() -> None:
     table = laid_out("spans", "text", "number")
-    table.alter().rename("v", "w").commit()
-    known: TableDef = table.handle.cache.refresh().table
+    table.alter.columns().rename("v", "w").commit()
+    known: TableDef = table._handle.cache.refresh().table
     swap = known.former[0].until + 1
     assert laid_out_with(known, 0) == laid_out_with(known, swap - 1) == ((0, swap - 1),)
     ((first, _),) = spans = laid_out_with(known, table.version)
     assert first == swap
     assert laid_out_with(known, swap) == spans
-    table.restore(version=1)
-    known = table.handle.cache.refresh().table
+    table.versions.restore(version=1)
+    known = table._handle.cache.refresh().table
     (before, after) = laid_out_with(known, 0)
     assert before == (0, swap - 1)
     assert after[0] == table.version

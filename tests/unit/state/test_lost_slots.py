@@ -21,7 +21,7 @@ ACTS: dict[str, Callable[[Table], object]] = {
     "version": lambda table: table.version,
     "scan": lambda table: table.scan().to_arrow(),
     "append": lambda table: table.append(ROWS),
-    "clean": lambda table: table.clean(),
+    "clean": lambda table: table.maintenance.clean(),
     "transaction": lambda table: table.transaction().__enter__(),
 }
 
@@ -177,7 +177,7 @@ def test_a_checkpoint_of_a_deleted_table_is_not_the_head_of_the_next_one(tmp_pat
     found = Table.open(str(tmp_path / "new"))
     assert (found.version, found.scan().count()) == (1, ROWS.num_rows)
     found.append(ROWS)
-    assert {each.path for each in found.verify().problems} == {
+    assert {each.path for each in found.check.verify().problems} == {
         paths.checkpoint(2),
         paths.checkpoint(4),
     }
@@ -201,7 +201,7 @@ def lost_behind_a_checkpoint(uri: str) -> Store:
     table = Table.create(uri, ROWS.schema, properties={"checkpoint.interval": "3"})
     while table.version < 6:
         table.append(ROWS)
-    store = table.handle.store
+    store = table._handle.store
     assert any(info.path >= paths.checkpoint(6) for info in store.list(paths.CHECKPOINTS))
     store.delete([paths.slot(version) for version in (4, 5, 6)])
     return store

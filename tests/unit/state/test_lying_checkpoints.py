@@ -51,7 +51,7 @@ def lied_to(lie: str, *, older: int = 0) -> tuple[Table, Checkpoint]:
     table.upsert(rows(range(8)))
     table.delete(keys=rows(range(4, 6)))
     table.upsert(rows(range(3)))
-    store = table.handle.store
+    store = table._handle.store
     checkpoint = Checkpoint(lambda p: store.find(p) or b"", store.put, paths.checkpoint(4 + older))
     assert checkpoint.lie(lie)
     return table, checkpoint
@@ -71,8 +71,8 @@ def test_a_checkpoint_that_lies_is_found_and_not_used(
 ) -> None:
     with read_in(pieces), caplog.at_level(logging.WARNING, logger="plait"):
         table, _ = lied_to(lie)
-        opened = Table.open(table.handle.store.address.uri)
-        assert opened.handle.cache.known().checkpoint == 4
+        opened = Table.open(table._handle.store.address.uri)
+        assert opened._handle.cache.known().checkpoint == 4
         found = [*ids(opened, where="p = 'x'"), *ids(opened, where="p = 'y'")]
         assert sorted(found) == LEFT
         assert ids(opened) == LEFT
@@ -85,15 +85,15 @@ def test_writers_go_on_behind_a_checkpoint_that_lies(lie: str, pieces: str) -> N
     """What they write is right, and so are their sums and the next checkpoints."""
     with read_in(pieces):
         table, checkpoint = lied_to(lie)
-        opened = Table.open(table.handle.store.address.uri)
+        opened = Table.open(table._handle.store.address.uri)
         for _ in range(5):  # the newest checkpoint is another one then
             opened.upsert(rows(range(2)))
-        assert ids(Table.open(table.handle.store.address.uri)) == LEFT
-    fresh = Table.open(table.handle.store.address.uri).handle.cache
+        assert ids(Table.open(table._handle.store.address.uri)) == LEFT
+    fresh = Table.open(table._handle.store.address.uri)._handle.cache
     fresh.snapshot()
     assert fresh.known().checkpoint == 8
     assert not fresh.known().trust.wrong
-    problems = opened.verify().problems
+    problems = opened.check.verify().problems
     assert {each.path: each.message for each in problems if each.path != checkpoint.path} == {}
 
 
@@ -101,6 +101,6 @@ def test_writers_go_on_behind_a_checkpoint_that_lies(lie: str, pieces: str) -> N
 def test_a_checkpoint_that_lies_is_found_behind_an_archive(lie: str) -> None:
     """The decisions are then in the archive."""
     table, _ = lied_to(lie, older=4)
-    table.archive()
-    assert table.handle.store.find(paths.slot(3)) == b""
-    assert ids(Table.open(table.handle.store.address.uri)) == LEFT
+    table.maintenance.archive()
+    assert table._handle.store.find(paths.slot(3)) == b""
+    assert ids(Table.open(table._handle.store.address.uri)) == LEFT

@@ -100,7 +100,7 @@ def test_no_directory_is_named_as_a_scheme(
         Table.open(uri)
     if uri.startswith("file:"):
         Table.create(f"file:{tmp_path}/t", "id bigint")
-        assert Table.open(f"file://{tmp_path}/t").handle.store.address.uri == f"{tmp_path}/t"
+        assert Table.open(f"file://{tmp_path}/t")._handle.store.address.uri == f"{tmp_path}/t"
     else:
         with pytest.raises(OptionError):
             Table.create(uri, "id bigint")

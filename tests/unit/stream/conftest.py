@@ -117,8 +117,8 @@ def make() -> Iterator[Make]:
             properties=PROPERTIES,
         )
         if clock is not None:
-            ports = replace(table.handle.ports, clock=clock)
-            table = Table(replace(table.handle, ports=ports))
+            ports = replace(table._handle.ports, clock=clock)
+            table = Table(replace(table._handle, ports=ports))
         made.append(Group(table, operation or ("upsert" if keyed else "append")))
         made[-1].join(*names)
         return made[-1]
@@ -126,7 +126,7 @@ def make() -> Iterator[Make]:
     yield group
     for each in made:
         each.close()
-        assert each.table.timeline.pending == ()
-        report = each.table.verify()
+        assert each.table.inspect.timeline().pending == ()
+        report = each.table.check.verify()
         assert (report.problems, report.notes) == ((), ()), report.to_dict()
         assert each.table.stream("app").audit().problems == ()

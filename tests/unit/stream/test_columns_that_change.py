@@ -17,7 +17,7 @@ def test_rows_that_were_made_for_other_columns_are_refused_and_nothing_is_lost(
     writer = group.writers["w"]
     before = writer.spec
     assert before is not None
-    group.table.alter().add("later", "string").commit()
+    group.table.alter.columns().add("later", "string").commit()
     for _ in range(3):  # the turn of the older columns ends
         group.epoch()
         group.pump()

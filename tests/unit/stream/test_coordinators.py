@@ -33,7 +33,7 @@ def test_of_two_coordinators_the_newer_one_stays_and_the_other_ends(make: Make) 
     older = make("a")
     older.take("a", 10)
     older.turn()
-    newer = Group(Table(older.table.handle), "append")
+    newer = Group(Table(older.table._handle), "append")
     newer.join("a")
     newer.take("a", 7)
     with pytest.raises(CoordinatorFencedError):
@@ -49,7 +49,7 @@ def test_of_two_coordinators_the_newer_one_stays_and_the_other_ends(make: Make) 
 def test_a_coordinator_that_another_overtook_knows_where_the_stream_is(make: Make) -> None:
     """It wakes when the other has finished: it hears so at once, and its position is that one's."""
     older = make("a")
-    newer = Group(Table(older.table.handle), "append")
+    newer = Group(Table(older.table._handle), "append")
     newer.join("a")
     for stop in (10, 20):
         newer.take("a", stop)
@@ -91,7 +91,7 @@ def test_a_coordinator_whose_commit_landed_unheard_is_not_fenced_by_it(make: Mak
     group = make("a")
     group.take("a", 10)
     group.turn()
-    handle = group.table.handle
+    handle = group.table._handle
     head = group.table.version
     slot = paths.slot(head + 1)
     silence = Fault("error", operation="find", path=slot, times=_TRIES)
@@ -118,7 +118,7 @@ def test_a_coordinator_begins_though_the_store_does_not_say_that_the_older_one_e
     older = make("a")
     older.take("a", 10)
     older.turn()
-    handle = older.table.handle
+    handle = older.table._handle
     slot = paths.slot(older.table.version + 1)
     unheard = Fault("error", operation="put_if_absent", path=slot, times=_TRIES)
     faulty = FaultStore(handle.store, [unheard])
@@ -156,10 +156,10 @@ def test_every_row_is_there_once_wherever_a_coordinator_dies(*, kind: str, keyed
         group.take("a", 30)
         group.epoch()
         group.close()
-        roll_back_failed(table.handle, reason="its time-out is not awaited", everything=True)
+        roll_back_failed(table._handle, reason="its time-out is not awaited", everything=True)
         assert group.ids() == list(range(30))
         assert table.stream("app").audit().problems == ()
-        assert table.verify().problems == ()
+        assert table.check.verify().problems == ()
         if ended:
             return
     pytest.fail("the epoch never ended")
@@ -170,7 +170,7 @@ def dies(table: Table, operation: str, kind: str, nth: int) -> bool:
     group = Group(table, operation)
     group.join("a")
     group.take("a", 20)
-    handle = table.handle
+    handle = table._handle
     faulty = FaultStore(handle.store, [Fault(kind, nth=nth)])
     cache = StateCache(faulty, handle.ports)
     group.coordinator._handle = replace(handle, store=faulty, cache=cache)
@@ -272,8 +272,8 @@ def test_a_commit_goes_on_without_a_writer_that_is_silent(make: Make) -> None:
     group.take("b", 5)
     assert group.epoch() is not None
     assert group.ids() == [*range(10), *range(1_000_000, 1_000_005)]
-    assert group.table.verify().problems == ()
-    handle = group.table.handle
+    assert group.table.check.verify().problems == ()
+    handle = group.table._handle
     assert list_foreign(handle) == (), "an instant that is decided gets no file any more (INV-06)"
 
 
@@ -286,7 +286,7 @@ def test_files_of_a_writer_that_was_left_out_of_an_idle_turn_have_an_end(make: M
     group.turn()
     group.coordinator.dismiss("a")
     assert group.coordinator.complete() is None
-    ended = [entry.ended for entry in group.table.history() if entry.ended]
+    ended = [entry.ended for entry in group.table.inspect.history() if entry.ended]
     assert ended == [(instant,)]
     silent.close()
 
@@ -383,7 +383,7 @@ def test_an_idle_turn_leaves_no_decision(make: Make) -> None:
     for _ in range(3):
         assert group.epoch() is None
     assert group.table.version == version
-    assert len(group.table.timeline.pending) == 1, "the instant of the next turn"
+    assert len(group.table.inspect.timeline().pending) == 1, "the instant of the next turn"
 
 
 @pytest.mark.parametrize("end", ["42", "[" * (1 << 16)])
@@ -407,7 +407,7 @@ def test_an_audit_finds_what_does_not_continue(make: Make) -> None:
     group = make("a")
     with group.table.stream("s").writer(after=None, end="1") as writer:
         writer.write(pa.table({"id": [1], "note": ["x"]}))
-    decision = group.table.handle.cache.timeline.find(writer.result.version)
+    decision = group.table._handle.cache.timeline.find(writer.result.version)
     assert decision is not None
     tokens = [
         Token("s", 0, "0", "1"),

@@ -15,7 +15,7 @@ def test_a_run_that_is_not_as_it_was_is_given_up_and_read_again(make: Make, harm
     group.take("a", 10)
     group.take("b", 10)
     group.turn()
-    store = group.table.handle.store
+    store = group.table._handle.store
     run = next(info.path for info in store.list("data") if ".run." in info.path)
     if harm == "missing":
         store.delete([run])

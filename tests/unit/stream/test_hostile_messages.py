@@ -165,7 +165,7 @@ def test_a_turn_without_a_record_in_the_table_leaves_no_file(make: Make) -> None
     assert group.epoch() is None
     with pytest.raises(StreamError):
         group.epoch()
-    files = [info.path for info in group.table.handle.store.list("data")]
+    files = [info.path for info in group.table._handle.store.list("data")]
     assert not any(str(invented) in path for path in files)
     require_read_again(group)
 

@@ -36,21 +36,21 @@ def group_of(*names: str, keyed: bool, partitioned: bool = False, **properties: 
 
 
 def files(group: Group) -> list[str]:
-    return [i.path for i in group.table.handle.store.list("data") if ".status." in i.path]
+    return [i.path for i in group.table._handle.store.list("data") if ".status." in i.path]
 
 
 def sound(group: Group) -> None:
     """Nothing is left once the stream has ended and the table was cleaned."""
     group.close()
-    handle = group.table.handle
+    handle = group.table._handle
     roll_back_failed(handle, reason="its time-out is not awaited", everything=True)
     remove_foreign(handle, list_foreign(handle))
     assert group.table.stream("app").audit().problems == ()
-    group.table.set({"lock.wait": "59s"})  # what the newest version condemns is kept
-    group.table.clean()
-    group.table.clean()
+    group.table.alter.set({"lock.wait": "59s"})  # what the newest version condemns is kept
+    group.table.maintenance.clean()
+    group.table.maintenance.clean()
     assert files(group) == []
-    assert group.table.verify().problems == ()
+    assert group.table.check.verify().problems == ()
 
 
 @pytest.mark.parametrize("partitioned", [False, True])
@@ -66,7 +66,7 @@ def test_a_large_report_is_read_from_its_file_which_is_garbage_then(
     assert len(found) == 2
     result = group.coordinator.complete()
     assert result is not None
-    decision = group.table.handle.cache.timeline.find(result.version)
+    decision = group.table._handle.cache.timeline.find(result.version)
     assert decision is not None
     assert set(found) <= set(decision.changes.garbage["path"].to_pylist())
     assert group.ids() == [*range(10), *range(1_000_000, 1_000_010)]
@@ -105,7 +105,7 @@ def test_a_report_whose_file_is_not_as_it_was_is_given_up_and_read_again(
     group.take("a", 10)
     group.take("b", 10)
     group.turn()
-    store = group.table.handle.store
+    store = group.table._handle.store
     one, other = files(group)
     body = store.find(one) or b""
     if harm == "missing":
@@ -169,7 +169,7 @@ def test_every_row_is_there_once_wherever_one_of_them_dies(
 
 def dies(group: Group, who: str, kind: str, nth: int) -> bool:
     """Run an epoch in which one dies at a storage call; tell whether it lived on."""
-    handle = group.table.handle
+    handle = group.table._handle
     writer = Participant(handle, "app", group.hub.writer(), "a", flushing=Later)
     for _ in range(3):
         writer.poll()

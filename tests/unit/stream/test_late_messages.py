@@ -123,7 +123,7 @@ def test_a_writer_that_was_left_out_is_not_taken_for_one_that_holds_its_rows(mak
     group.take("a", 10)
     assert group.epoch() is not None
     assert group.ids() == [*range(10), *range(1_000_000, 1_000_010)]
-    left = remove_foreign(group.table.handle, list_foreign(group.table.handle))
+    left = remove_foreign(group.table._handle, list_foreign(group.table._handle))
     assert left.kept == (), "what it wrote late has an owner, and can be removed"
 
 
@@ -201,7 +201,7 @@ def test_a_writer_that_was_left_out_learns_so_although_no_turn_ends(make: Make) 
     group.take("a", 10)
     assert group.epoch() is not None
     assert group.ids() == list(range(10))
-    remove_foreign(group.table.handle, list_foreign(group.table.handle))
+    remove_foreign(group.table._handle, list_foreign(group.table._handle))
 
 
 def test_a_turn_is_sent_again_while_reports_are_awaited(make: Make) -> None:
@@ -250,7 +250,7 @@ def test_a_store_that_fails_after_a_commit_does_not_make_it_seem_another_ones(ma
     group = make("a")
     group.take("a", 10)
     group.turn()
-    handle = group.table.handle
+    handle = group.table._handle
     path = paths.slot(group.table.version + 2)
     faulty = FaultStore(handle.store, [Fault("error", operation="find", path=path)])
     cache = StateCache(faulty, handle.ports)
@@ -334,7 +334,7 @@ def test_that_an_outcome_is_unknown_is_said_although_the_store_goes_on_failing(m
     group = make("a")
     group.take("a", 10)
     group.turn()
-    handle = group.table.handle
+    handle = group.table._handle
     slot = paths.slot(group.table.version + 1)
     silence = Fault("error", operation="find", times=1_000)
     lost = Fault("lost_reply", operation="put_if_absent", path=slot)
@@ -389,4 +389,4 @@ def test_a_writer_asks_what_became_of_its_rows_until_it_knows(make: Make) -> Non
     clock.advance(2)
     group.writers["a"].poll()
     assert group.coordinator._endpoint.receive(0) is None, "it knows"
-    remove_foreign(group.table.handle, list_foreign(group.table.handle))
+    remove_foreign(group.table._handle, list_foreign(group.table._handle))

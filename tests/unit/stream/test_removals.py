@@ -178,8 +178,8 @@ def test_an_epoch_that_meets_the_swap_of_a_repush_is_divided_anew(make: Make, mo
     step(group, "a", rows(5, 15, "new"), keys(1, 7))
     step(group, "b", rows(50, 60, "b"))
     group.turn()
-    uri = str(group.table.describe()["uri"])
-    swaps = [lambda: Table.open(uri).repush(buckets=5)]
+    uri = str(group.table.inspect.describe()["uri"])
+    swaps = [lambda: Table.open(uri).layout.repush(buckets=5)]
 
     class Meets:
         def phase(self, name: str, **facts: object) -> None:
@@ -196,8 +196,8 @@ def test_an_epoch_that_meets_the_swap_of_a_repush_is_divided_anew(make: Make, mo
     assert not swaps
     assert group.ids() == [0, *range(2, 15), *range(50, 60)]
     assert group.table.stream("app").audit().problems == ()
-    assert group.table.verify().problems == ()
-    assert not group.table.foreign()
+    assert group.table.check.verify().problems == ()
+    assert not group.table.check.foreign()
 
 
 def test_an_epoch_with_removals_that_meets_another_ordering_is_read_again(make: Make) -> None:
@@ -205,7 +205,7 @@ def test_an_epoch_with_removals_that_meets_another_ordering_is_read_again(make: 
     group = make("a", keyed=True)
     step(group, "a", rows(0, 10, "old"), keys(1))
     group.turn()
-    Table.open(str(group.table.describe()["uri"])).repush(ordering="note")
+    Table.open(str(group.table.inspect.describe()["uri"])).layout.repush(ordering="note")
     with pytest.raises(RetryableConflictError):
         group.coordinator.complete()
     assert group.ids() == []

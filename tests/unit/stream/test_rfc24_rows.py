@@ -41,7 +41,7 @@ KEYED = pytest.mark.parametrize("keyed", [False, True])
 
 
 def staged(table: Table) -> list[str]:
-    store = table.handle.store
+    store = table._handle.store
     return [i.path for i in store.list("data") if i.path.endswith(".run.parquet")]
 
 
@@ -106,7 +106,7 @@ def test_b4_an_instant_is_requested_before_any_writer_hears_of_it(
         group.coordinator.checkpoint(wait_s=0)
         message = decode(heard.receive(0) or b"")
         assert isinstance(message, Turn)
-        pending = {entry.instant: entry for entry in load_pending(group.table.handle.store)}
+        pending = {entry.instant: entry for entry in load_pending(group.table._handle.store)}
         assert pending[message.instant].state is State.REQUESTED
         group.pump()
 
@@ -117,7 +117,7 @@ def test_b5_a_commit_is_tried_several_times_and_lands_once(make: Make, *, keyed:
     group = make("a", keyed=keyed)
     group.take("a", 25)
     group.turn()
-    handle = group.table.handle
+    handle = group.table._handle
     slot = ".meta/timeline/*"
     script = [
         Fault("error", "put_if_absent", slot),
@@ -242,7 +242,7 @@ def test_b8_an_instant_that_was_taken_for_dead_is_begun_anew(make: Make) -> None
     group.take("a", 10)
     group.turn()
     group.coordinator.poll()
-    group.table.rollback(group.coordinator._group.turns[0].turn.instant)
+    group.table.maintenance.rollback(group.coordinator._group.turns[0].turn.instant)
     with pytest.raises(Exception, match="rolled back"):
         group.coordinator.complete()
     group.pump()
@@ -259,7 +259,7 @@ def test_b9_plain_appends_are_there_once_whatever_fails(make: Make) -> None:
     group.turn()
     group.take("a", 20)  # eager rows of the next turn
     group.coordinator.poll()
-    group.table.rollback(group.coordinator._group.turns[0].turn.instant)
+    group.table.maintenance.rollback(group.coordinator._group.turns[0].turn.instant)
     with pytest.raises(Exception, match="rolled back"):
         group.coordinator.complete()
     group.pump()
@@ -277,7 +277,7 @@ def test_b10_rows_of_every_writer_end_in_the_bucket_of_their_key(make: Make) -> 
     result = group.epoch()
     assert result is not None
     assert group.ids() == list(range(100))
-    files = group.table.files()
+    files = group.table.inspect.files()
     assert sorted(files["bucket"].to_pylist()) == [0, 1, 2, 3], "one file a bucket"
 
 
@@ -287,8 +287,8 @@ def test_b12_buffering_goes_on_while_a_turn_is_flushed_and_decided(
 ) -> None:
     """Rows that come meanwhile are under the next instant: the decision of this one leaves them."""
     group = make(keyed=keyed)
-    held = Held(group.table.handle.store)
-    stream = Table(replace(group.table.handle, store=held)).stream("app")
+    held = Held(group.table._handle.store)
+    stream = Table(replace(group.table._handle, store=held)).stream("app")
     writer = group.writers["a"] = stream.participant(group.hub.writer(), "a")
     group.join()
     group.take("a", 1_000)
@@ -314,7 +314,7 @@ def test_b8_a_coordinator_whose_instant_was_ended_says_so_when_it_polls(make: Ma
     group.take("a", 10)
     opened = group.coordinator._group.turns[0]
     group.coordinator.poll()
-    group.table.rollback(opened.turn.instant)
+    group.table.maintenance.rollback(opened.turn.instant)
     opened.heartbeat._beat()  # it is due
     with pytest.raises(StreamError, match="rolled back"):
         group.coordinator.poll()

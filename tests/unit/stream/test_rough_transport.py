@@ -66,7 +66,7 @@ class Play:
             self.topic.ends.remove(end)
             old.close()
         end = self.topic.end()
-        handle = self.client().handle
+        handle = self.client()._handle
         self.writers[name] = end, Participant(handle, "app", end, name, flushing=Later)
 
     def lead(self) -> None:
@@ -157,10 +157,10 @@ def play(seed: int, *, keyed: bool, steps: int = STEPS) -> Play:
     ids = sorted(found.table.scan(columns=["id"]).to_arrow()["id"].to_pylist())
     assert ids == [1_000 * w + n for w in range(WRITERS) for n in range(ROWS)]
     assert found.table.stream("app").audit().problems == ()
-    assert found.table.verify().problems == ()
-    assert found.table.timeline.pending == ()
-    assert remove_foreign(found.table.handle, list_foreign(found.table.handle)).kept == ()
-    assert found.table.verify().notes == ()
+    assert found.table.check.verify().problems == ()
+    assert found.table.inspect.timeline().pending == ()
+    assert remove_foreign(found.table._handle, list_foreign(found.table._handle)).kept == ()
+    assert found.table.check.verify().notes == ()
     forget(found.store.address.uri)
     return found
 

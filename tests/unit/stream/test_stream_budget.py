@@ -61,7 +61,7 @@ def still(uri: str) -> tuple[Table, CountingStore]:
     """Open a table whose clock stands still: nothing is sent or looked at because time went by."""
     opened, store = open_wrapped(uri, CountingStore)
     ports = sim_ports(clock=SimClock(), background=ManualBackground())
-    return Table(replace(opened.handle, ports=ports, cache=StateCache(store, ports))), store
+    return Table(replace(opened._handle, ports=ports, cache=StateCache(store, ports))), store
 
 
 def start(place: Path, count: int, *, keyed: bool) -> Running:

@@ -24,7 +24,7 @@ def another(group: Group) -> Table:
     """Create a table of the same layout, in another place."""
     keyed = group.operation == "upsert"
     return Table.create(
-        f"{group.table.describe()['uri']}-other",
+        f"{group.table.inspect.describe()['uri']}-other",
         "id bigint, note string",
         record_key=["id"] if keyed else [],
         buckets=4 if keyed else None,
@@ -64,7 +64,7 @@ def test_a_refused_writer_raises_at_each_call_and_drops_what_it_holds(
     group.take("a", 10)
     writer = group.writers.pop("a")
     turn = group.coordinator._group.turns[-1].turn
-    theirs = require_identity(another(group).handle.store)
+    theirs = require_identity(another(group)._handle.store)
     group.hub.coordinator().send(encode(replace(turn, table=theirs, number=turn.number + 1)))
     calls: list[Callable[[], object]] = [
         writer.poll,
@@ -88,7 +88,7 @@ def test_a_coordinator_counts_nothing_that_the_writers_of_another_table_send(mak
     group.take("b", 10)
     coordinator, writers = group.coordinator, group.writers
     turn = coordinator._group.turns[-1].turn
-    theirs = require_identity(another(group).handle.store)
+    theirs = require_identity(another(group)._handle.store)
     session, number, life = turn.session, turn.number, writers["a"]._life
     sent: list[Message] = [
         Hello(theirs, "c", "1", session, number),
@@ -115,7 +115,7 @@ def test_a_coordinator_answers_a_hello_of_another_table_so_that_its_writer_ends(
     """Without records the next turn may be hours away, and the writer would wait for it."""
     group = make("a")
     heard = group.hub.writer()
-    theirs = require_identity(another(group).handle.store)
+    theirs = require_identity(another(group)._handle.store)
     group.hub.writer().send(encode(Hello(theirs, "c", "1")))
     group.coordinator.poll()
     assert heard.receive(0) is not None
@@ -163,4 +163,4 @@ def test_of_two_tables_with_one_name_each_has_its_own_rows_or_none(
     for thing in (*coordinators, *writers):
         thing.close()
     for table in tables:
-        assert table.verify().problems == ()
+        assert table.check.verify().problems == ()

@@ -260,7 +260,7 @@ with table.writer("upsert") as writer:
 assert writer.result.version == 2
 scan = table.scan()
 assert scan.to_arrow().num_rows == 40_000
-assert table.clean().version is None
+assert table.maintenance.clean().version is None
 threading.Thread.start = start
 assert table.upsert(rows).version == 3
 print("done")
@@ -290,4 +290,4 @@ def test_a_process_without_threads_writes_reads_and_cleans(tmp_path: Path, table
         check=False,
     )
     assert (run.returncode, run.stdout) == (0, "done\n"), run.stderr
-    assert Table.open(place).verify().problems == ()
+    assert Table.open(place).check.verify().problems == ()

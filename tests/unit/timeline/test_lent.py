@@ -103,7 +103,7 @@ def test_a_table_is_written_and_read_by_all_means(store: Store, keys: Keys) -> N
     table.delete(where="id = 1")
     for reader in (table, other, Table.open(URI)):
         assert sorted(reader.scan().to_arrow()["id"].to_pylist()) == [2, 3]
-    assert table.verify().problems == ()
+    assert table.check.verify().problems == ()
     assert bodies(store) == []
 
 

@@ -34,24 +34,24 @@ def test_a_scan_of_a_transaction_stays_readable_after_its_block(
         tx.delete(where="id = 1")
     for number in range(3):
         table.upsert(pa.table({"id": [1, 2, 3, 9], "v": [number] * 4}))
-        table.clean()
+        table.maintenance.clean()
     assert scan.to_arrow().sort_by("id") == rows
     assert sorted(reader.read_all()["id"].to_pylist()) == rows["id"].to_pylist()
     del scan, reader
     gc.collect()
-    assert load_read_pins(table.handle) == []
-    assert table.clean().deleted
+    assert load_read_pins(table._handle) == []
+    assert table.maintenance.clean().deleted
 
 
 def test_a_transaction_that_reads_twice_takes_one_lease() -> None:
     table = _leased("cow")
     with table.transaction() as tx:
         scans = [tx.scan(), tx.scan()]
-        assert len(load_read_pins(table.handle)) == 1
-    assert len(load_read_pins(table.handle)) == 1
+        assert len(load_read_pins(table._handle)) == 1
+    assert len(load_read_pins(table._handle)) == 1
     scans.clear()
     gc.collect()
-    assert load_read_pins(table.handle) == []
+    assert load_read_pins(table._handle) == []
 
 
 def _leased(table_type: str) -> Table:

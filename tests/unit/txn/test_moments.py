@@ -47,7 +47,7 @@ def test_an_instant_means_its_own_version_however_long_it_took(
         assert table.snapshot(as_of=name).version == 3
         assert table.changes(since=name).since == 3
         assert table.changes(since=0, until=name).until == 3
-    for entry in table.timeline.decided:
+    for entry in table.inspect.timeline().decided:
         assert table.scan(as_of=entry.instant).version == entry.version
         assert table.scan(as_of=moment(entry.completed_ms)).version == entry.version
 
@@ -116,7 +116,7 @@ def test_an_end_after_the_newest_commit_is_refused_and_one_at_it_is_not(
 ) -> None:
     """The commit after it was made by a clock behind, was completed before it, and was lost."""
     upsert(client(store, clock))
-    newest_ms = table.timeline.decided[-1].completed_ms
+    newest_ms = table.inspect.timeline().decided[-1].completed_ms
     clock.advance(3_600)
     assert table.changes(since=0, until=moment(newest_ms)).until == 1
     for end in (moment(newest_ms + 1), moment(clock.now_ms()), "2999-01-01T00:00:00Z"):

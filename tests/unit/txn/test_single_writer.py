@@ -71,7 +71,7 @@ def _coordinator(table: Table) -> None:
 
 def _sink(table: Table) -> None:
     """A write through Spark's data source: no task had a row."""
-    order = write_request("append", table.handle.cache.known().table.spec)
+    order = write_request("append", table._handle.cache.known().table.spec)
     names = [StructField("id", LongType()), StructField("v", LongType())]
     job = Job.prepare(table, order, StructType(names))
     try:
@@ -122,12 +122,12 @@ def test_a_second_live_writer_is_refused_by_name(
         with pytest.raises(SingleWriterError, match="another writer is alive") as caught:
             begin(Table.open(uri))
         assert caught.value.instant == str(first.instant)
-        (pending,) = load_pending(Table.open(uri).handle.store)
+        (pending,) = load_pending(Table.open(uri)._handle.store)
         assert (caught.value.host, caught.value.pid) == (pending.host, pending.pid)
         assert str(caught.value.since).endswith("Z")
     assert first.result.version <= 2  # beside it at most the roll-back of a job of several tasks
     begin(Table.open(uri))
-    assert load_pending(Table.open(uri).handle.store) == []
+    assert load_pending(Table.open(uri)._handle.store) == []
 
 
 @begins
@@ -143,16 +143,16 @@ def test_what_a_dead_writer_left_is_ended_before_the_next_begins(
     writer._parts.begun[0].staging.stage(base, None)  # no commit
     assert list(tmp_path.rglob(f"*{instant.nonce}*.parquet"))
     table = Table.open(uri)
-    bury(table.handle.store, instant)
+    bury(table._handle.store, instant)
     begin(table)
-    assert table.history()[-2].ended == (instant,)
+    assert table.inspect.history()[-2].ended == (instant,)
     left = list(tmp_path.rglob(f"*{instant.nonce}*.parquet"))
-    eager = table.handle.cache.known().table.contract.failed_writes == "eager"
+    eager = table._handle.cache.known().table.contract.failed_writes == "eager"
     assert bool(left) is not eager
-    assert bool(load_pending(table.handle.store)) is not eager
+    assert bool(load_pending(table._handle.store)) is not eager
     with pytest.raises(RolledBackError):
         writer.__exit__(None, None, None)
-    table.rollback()
+    table.maintenance.rollback()
     assert not list(tmp_path.rglob(f"*{instant.nonce}*.parquet"))
 
 
@@ -342,7 +342,7 @@ def test_a_killed_writer_is_passed_over_at_once(uri: str) -> None:
     ran = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
     assert ran.returncode == -9
     table = Table.open(uri)
-    assert [entry.alive for entry in table.timeline.pending] == [False]
+    assert [entry.alive for entry in table.inspect.timeline().pending] == [False]
     table.upsert(ROWS)
     assert table.scan().count() == 2
 

@@ -27,7 +27,7 @@ def make(**more: object) -> Table:
 
 def fresh(table: Table) -> Table:
     """Give another client of the table, which knows nothing yet."""
-    handle = table.handle
+    handle = table._handle
     return Table(replace(handle, cache=StateCache(handle.store, handle.ports)))
 
 
@@ -49,7 +49,7 @@ def test_the_same_token_gives_the_first_result_for_ever() -> None:
     table = make()
     tokens = epochs(5)
     first = [write(table, token, token.epoch) for token in tokens]
-    write_checkpoint(table.handle.store, table.handle.cache.known(), table.handle.ports)
+    write_checkpoint(table._handle.store, table._handle.cache.known(), table._handle.ports)
     for token, result in zip(tokens, first, strict=True):
         again = write(fresh(table), token, token.epoch)
         assert (again.version, again.instant) == (result.version, result.instant)
@@ -82,7 +82,7 @@ def test_what_does_not_continue_is_an_error_and_writes_nothing(
             write(client, token, 99)
         assert refusal.error.token == token.to_dict()
     assert table.version == 3
-    assert table.timeline.pending == ()
+    assert table.inspect.timeline().pending == ()
 
 
 @pytest.mark.parametrize(("length", "cut"), [(120, False), (121, True)])
@@ -100,7 +100,7 @@ def test_applications_do_not_meet() -> None:
     for mine, theirs in zip(epochs(3, "a"), epochs(3, "b"), strict=True):
         write(table, mine, 1)
         write(table, theirs, 2)
-    assert {name: at.epoch for name, at in table.handle.cache.known().streams.items()} == {
+    assert {name: at.epoch for name, at in table._handle.cache.known().streams.items()} == {
         "a": 2,
         "b": 2,
     }
@@ -130,8 +130,8 @@ def test_of_two_who_race_with_one_token_one_applies_it_and_both_get_its_result(
         first = write(table, token, 1, 2)
     assert (late.result.version, late.result.instant) == (first.version, first.instant)
     assert table.scan().count() == 2
-    assert table.timeline.pending == ()
-    assert table.verify().notes == (), "the files of the second are gone"
+    assert table.inspect.timeline().pending == ()
+    assert table.check.verify().notes == (), "the files of the second are gone"
 
 
 def test_a_position_from_before_another_went_on_is_refused() -> None:
@@ -162,7 +162,7 @@ def test_other_rows_under_an_applied_epoch_are_an_error(*, epoch: int, keyed: bo
     table = make(record_key=["id"] if keyed else [])
     tokens = epochs(3)
     first = [write(table, token, token.epoch) for token in tokens]
-    write_checkpoint(table.handle.store, table.handle.cache.known(), table.handle.ports)
+    write_checkpoint(table._handle.store, table._handle.cache.known(), table._handle.ports)
     for client in (table, fresh(table)):
         for ids in ((90 + epoch,), (epoch, epoch + 10), ()):
             with refused(EpochRewoundError) as refusal:
@@ -172,7 +172,7 @@ def test_other_rows_under_an_applied_epoch_are_an_error(*, epoch: int, keyed: bo
         again = write(client, tokens[epoch], epoch)
         assert (again.version, again.instant) == (first[epoch].version, first[epoch].instant)
     assert table.version == 3
-    assert table.timeline.pending == ()
+    assert table.inspect.timeline().pending == ()
 
 
 def test_rows_in_another_order_and_in_other_pieces_are_the_same_rows() -> None:
@@ -203,8 +203,8 @@ def test_of_two_who_race_with_other_rows_or_offsets_the_second_is_refused(
     with refused(EpochRewoundError):
         late.__exit__(None, None, None)
     assert table.scan().count() == 1
-    assert table.timeline.pending == ()
-    assert table.verify().notes == ()
+    assert table.inspect.timeline().pending == ()
+    assert table.check.verify().notes == ()
 
 
 def test_offsets_of_a_source_tell_epochs_apart_that_hold_no_rows() -> None:
@@ -236,7 +236,7 @@ def test_an_audit_shows_offsets_and_digests_and_finds_a_gap_between_them() -> No
     assert found.proven == 1, "the second epoch tells no offsets"
     told = found.to_dict()["epochs"][0]
     assert told["offsets"] == {"0": ["", "10"]}
-    decisions = list(table.handle.cache.timeline.load_after(-1, limit=9))
+    decisions = list(table._handle.cache.timeline.load_after(-1, limit=9))
     torn = replace(decisions[2].tokens[0], offsets=(Span("0", "12", "20"),))
     audit = audit_of("app", [*decisions[:2], replace(decisions[2], tokens=(torn,))])
     assert [problem.kind for problem in audit.problems] == ["gap"]
@@ -251,7 +251,7 @@ def test_verify_finds_epochs_whose_offsets_do_not_meet() -> None:
     with refused(OffsetGapError):
         write(table, second, 2)
     assert break_of(first, second) == "gap"
-    assert table.verify().problems == ()
+    assert table.check.verify().problems == ()
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
@@ -290,7 +290,7 @@ def test_an_epoch_is_applied_once_wherever_its_writer_dies(kind: str) -> None:
     """INV-09: at every storage call; then another process sends the epoch again."""
     for nth in range(1, 100):
         table = make()
-        handle = table.handle
+        handle = table._handle
         tokens = epochs(2)
         write(table, tokens[0], 0)
         faulty = FaultStore(handle.store, [Fault(kind, nth=nth)])
@@ -304,7 +304,7 @@ def test_an_epoch_is_applied_once_wherever_its_writer_dies(kind: str) -> None:
         else:
             ended = True
         again = write(fresh(table), tokens[1], 1)
-        table.rollback()
+        table.maintenance.rollback()
         assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [0, 1]
         assert again.version == next(
             e.version for e in table.stream("app").audit().epochs if e.epoch == 1

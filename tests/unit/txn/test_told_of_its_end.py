@@ -63,7 +63,7 @@ class Scene:
     @property
     def files(self) -> set[str]:
         """Data files that no version names."""
-        live = set(Table(client(self.store.inner)).files()["path"].to_pylist())
+        live = set(Table(client(self.store.inner)).inspect.files()["path"].to_pylist())
         every = {info.path for info in self.store.inner.list("") if not is_metadata(info.path)}
         return every - live
 
@@ -159,6 +159,6 @@ def test_it_stops_at_its_next_step_and_nothing_of_it_stays(scene: Scene, name: s
         CASES[name](scene)
     assert scene.store.after <= 1
     assert scene.table.version == before + 1  # the rollback
-    assert not scene.table.timeline.pending
-    scene.table.clean()
+    assert not scene.table.inspect.timeline().pending
+    scene.table.maintenance.clean()
     assert scene.files == set()

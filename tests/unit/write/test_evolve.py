@@ -38,7 +38,7 @@ def make(**how: object) -> Table:
 
 
 def again(table: Table) -> Table:
-    return Table.open(str(table.describe()["uri"]))
+    return Table.open(str(table.inspect.describe()["uri"]))
 
 
 def content(table: Table, version: int | None = None) -> list[dict[str, object]]:
@@ -57,7 +57,7 @@ def test_a_column_comes_with_its_rows_in_one_decision(operation: str, kind: str)
     before = [] if operation == "overwrite" else [1, 2]
     expected = [{"id": number, "v": 0, "note": None} for number in before]
     assert content(table) == [*expected, {"id": 3, "v": 0, "note": "x"}]
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 def test_rows_are_refused_that_bring_columns_unasked() -> None:
@@ -145,11 +145,11 @@ def test_of_two_writers_that_bring_columns_both_count(theirs: str, kind: str) ->
         {"id": number, "v": 0, **blank, **(mine if number % 2 else {name: "theirs"})}
         for number in (1, 2, 3, 4)
     ]
-    schemas = again(table).handle.cache.refresh().table.schemas
+    schemas = again(table)._handle.cache.refresh().table.schemas
     assert sorted(schemas) == [0, 1, 2]
     ids = [schemas[2].ids[each] for each in schemas[2].names]
     assert len(set(ids)) == len(ids)
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 def _struct(**values: object) -> pa.Array:
@@ -178,7 +178,7 @@ def test_of_two_writers_that_bring_one_struct_the_members_of_both_count(
     expected = [wrap(_struct(**{"a": None, "b": None, **each})) for each in (ours, {"b": 5})]
     found = [row["z"] for row in content(table)[2:]]
     assert [_sorted(each) for each in found] == [_sorted(each[0].as_py()) for each in expected]
-    assert not table.verify(data=True, history=True).problems
+    assert not table.check.verify(data=True, history=True).problems
 
 
 def _sorted(value: object) -> object:
@@ -195,7 +195,7 @@ def test_a_member_is_refused_whose_struct_became_another_one_meanwhile() -> None
     work = ExitStack()
     writer = work.enter_context(again(table).writer("upsert", evolve="add"))
     writer.write(rows(3, z=_struct(a=1, b=2)))
-    table.alter().drop("z").add("z", pa.struct([("a", pa.int64())])).commit()
+    table.alter.columns().drop("z").add("z", pa.struct([("a", pa.int64())])).commit()
     with pytest.raises(RetryableConflictError, match=r"'z\.b'"):
         work.close()
     assert [row["id"] for row in content(table)] == [1, 2]
@@ -219,7 +219,7 @@ def test_a_column_that_came_meanwhile_keeps_its_type() -> None:
         else:
             with pytest.raises(RetryableConflictError):
                 work.close()
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 @pytest.mark.parametrize("operation", ["append", "insert", "upsert", "overwrite"])
@@ -267,17 +267,17 @@ def test_a_compaction_and_an_alteration_go_on_beside_a_column_that_comes() -> No
     table = make(table_type="mor")
     with again(table).writer("upsert", evolve="add") as writer:
         writer.write(rows(1, note="x"))
-        table.compact(full=True)
-        table.alter().rename("v", "w").add("n", "int", default=3).commit()
-    table.compact(full=True)
+        table.maintenance.compact(full=True)
+        table.alter.columns().rename("v", "w").add("n", "int", default=3).commit()
+    table.maintenance.compact(full=True)
     assert content(table)[0] == {"id": 1, "w": 0, "n": 3, "note": "x"}
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 def test_a_column_that_comes_is_no_other_column_that_got_its_name() -> None:
     table, work = make(), ExitStack()
     work.enter_context(again(table).writer("append", evolve="add")).write(rows(3, note=1))
-    table.alter().rename("v", "note").commit()
+    table.alter.columns().rename("v", "note").commit()
     with pytest.raises(RetryableConflictError):
         work.close()
     assert content(table) == [{"id": 1, "note": 0}, {"id": 2, "note": 0}]
@@ -286,18 +286,18 @@ def test_a_column_that_comes_is_no_other_column_that_got_its_name() -> None:
 def test_no_column_comes_while_a_repush_is_open() -> None:
     table, work = make(), ExitStack()
     work.enter_context(again(table).writer("append", evolve="add")).write(rows(3, note="x"))
-    begin(table.handle, RepushRequest(buckets=3))
+    begin(table._handle, RepushRequest(buckets=3))
     with pytest.raises(RepushOpenError):
         work.close()
     with pytest.raises(RepushOpenError):
         table.append(rows(3, note="x"), evolve="add")
     table.append(rows(3), evolve="add")  # it brings none
-    table.repush(buckets=3)
+    table.layout.repush(buckets=3)
     with again(table).writer("append", evolve="add") as writer:
         writer.write(rows(4, note="x"))
-        table.repush(buckets=2)
+        table.layout.repush(buckets=2)
     assert content(table)[-1] == {"id": 4, "v": 0, "note": "x"}
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems
 
 
 def test_a_column_that_comes_is_no_other_schema_than_its_own_beside_a_comment() -> None:
@@ -305,6 +305,6 @@ def test_a_column_that_comes_is_no_other_schema_than_its_own_beside_a_comment() 
     table = make()
     with again(table).writer("append", evolve="add") as writer:
         writer.write(rows(3, note="x"))
-        table.alter().comment("v", "a word").commit()
+        table.alter.columns().comment("v", "a word").commit()
     assert content(table)[-1] == {"id": 3, "v": 0, "note": "x"}
-    assert not table.verify(data=True).problems
+    assert not table.check.verify(data=True).problems

@@ -89,7 +89,7 @@ def test_partial_upsert_keeps_the_values_of_columns_that_its_rows_lack(kind: str
         (3, None, 3.0, None, None),
     ]
     assert (stats.rows_inserted, stats.rows_updated) == (1, 1)
-    assert table.history(1)[0].operation == "upsert"
+    assert table.inspect.history(1)[0].operation == "upsert"
 
 
 @TYPES
@@ -138,7 +138,7 @@ def test_of_rows_of_one_key_the_same_wins_in_a_partial_upsert_as_in_an_upsert(
 
 def test_rows_of_one_key_in_spilled_runs_of_a_partial_upsert_are_one_row() -> None:
     table = make("cow")
-    table.set({"write.buffer.size": "4MiB", "write.bucket.size": "1MiB"})
+    table.alter.set({"write.buffer.size": "4MiB", "write.bucket.size": "1MiB"})
     count = 200_000
     with table.writer("upsert", missing_columns="keep") as writer:
         for turn in range(4):
@@ -223,7 +223,7 @@ def test_missing_columns_go_with_upserts_alone(operation: str) -> None:
 
 def test_new_rows_of_partial_upserts_and_merges_get_defaults() -> None:
     table = Table.create("memory://partial-defaults", "id bigint, v bigint", record_key="id")
-    table.alter().add("w", "bigint", default=7).commit()
+    table.alter.columns().add("w", "bigint", default=7).commit()
     few = [pa.table({"id": [number], "v": [1]}) for number in (1, 2, 3)]
     table.upsert(few[0], missing_columns="keep")
     table.merge(few[1], not_matched=Insert())

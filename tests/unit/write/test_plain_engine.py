@@ -65,8 +65,8 @@ def t(request) -> Table:
 
 
 def writer(t: Table, operation: str, **asked: Any) -> Writer:
-    spec = t.handle.cache.known().table.spec
-    return Writer(t.handle, write_request(operation, spec, **asked), default=PlainEngine())
+    spec = t._handle.cache.known().table.spec
+    return Writer(t._handle, write_request(operation, spec, **asked), default=PlainEngine())
 
 
 def test_rows_are_written_and_replaced(t: Table) -> None:
@@ -87,16 +87,16 @@ def test_removals_among_rows_are_refused_by_the_name_of_the_engine(t: Table) -> 
 
 
 def test_rows_that_sinks_would_not_get_are_refused_however_often_they_are_given(t: Table) -> None:
-    sinks = Replicas([TableSink("copy", f"{t.handle.store.address.uri}-copy")])
-    order = write_request("upsert", t.handle.cache.known().table.spec)
-    w = Writer(t.handle, order, default=PlainEngine(), replicas=sinks).__enter__()
+    sinks = Replicas([TableSink("copy", f"{t._handle.store.address.uri}-copy")])
+    order = write_request("upsert", t._handle.cache.known().table.spec)
+    w = Writer(t._handle, order, default=PlainEngine(), replicas=sinks).__enter__()
     for _ in range(2):
         with pytest.raises(OptionError, match="cannot send rows to replicas"):
             w.write(ROWS)
     with pytest.raises(OptionError, match="cannot send rows to replicas"):
         w.__exit__(None, None, None)
     assert t.scan().count() == 0
-    assert not t.timeline.pending
+    assert not t.inspect.timeline().pending
 
 
 def test_columns_that_rows_bring_are_refused(t: Table) -> None:

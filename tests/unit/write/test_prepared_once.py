@@ -104,7 +104,7 @@ def test_rows_are_prepared_again_for_columns_that_changed_meanwhile(
 ) -> None:
     t = Table.create(uri, SCHEMA, record_key="id")
     t.upsert(rows(1))
-    Table.open(uri).alter().add("w", "bigint", default=7).commit()
+    Table.open(uri).alter.columns().add("w", "bigint", default=7).commit()
     prepared.clear()
     t.insert(rows(2, 3, v=1))
     assert sum(prepared) == 2 * 2
@@ -125,7 +125,7 @@ def test_a_row_that_does_not_match_the_overwrite_is_refused(uri: str) -> None:
 
 def test_prepared_rows_are_given_once_and_to_their_layout_alone(uri: str) -> None:
     t = Table.create(uri, SCHEMA, record_key="id")
-    spec = t.handle.cache.known().table.spec
+    spec = t._handle.cache.known().table.spec
     held = prepare_all(MANY, spec, Operation.UPSERT, piece_bytes=1 << 12)
     assert len(held.batches) > 1
     keys = pa.Table.from_batches(prepare(held, spec, Operation.DELETE))

@@ -43,7 +43,7 @@ def test_rows_of_one_key_are_found_across_the_batches_of_a_writer(
     kind: str, operation: str
 ) -> None:
     table = make(f"batches-{operation}", kind)
-    table.set({"write.buffer.size": "4MiB", "write.bucket.size": "1MiB"})
+    table.alter.set({"write.buffer.size": "4MiB", "write.bucket.size": "1MiB"})
     many = pa.table({"id": range(200_000), "v": range(200_000)})
     writer = table.writer(operation).__enter__()
     writer.write(many)

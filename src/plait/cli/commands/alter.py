@@ -13,6 +13,7 @@ from plait.model.schema import NO_NOTE, Schema, id_of, type_name
 from plait.model.steps import DropColumn
 from plait.services.definition.alter import alter as alter_columns
 from plait.services.definition.alter import planned
+from plait.table import handle_of
 
 _TITLES = (">id", "column", "type", "null", "default", "generated", "comment")
 
@@ -45,12 +46,12 @@ def alter(
     """
     table = open_table(app, uri, storage)
     steps = [step for text in changes for step in parse_steps(text)]
-    schema = planned(table.handle, steps)
+    schema = planned(handle_of(table), steps)
     dropped = ", ".join(step.path for step in steps if isinstance(step, DropColumn))
     if dropped and not dry_run:
         plan = {"version": None, "dry_run": True, "schema": schema.to_dict()}
         app.ask(f"drop {dropped}?", plan, Grid(_TITLES, _rows(schema)), yes=yes)
-    result = None if dry_run else alter_columns(table.handle, steps)
+    result = None if dry_run else alter_columns(handle_of(table), steps)
     version = None if result is None else result.version
     if version is None and not dry_run:
         app.note("the columns are like that already")

@@ -9,11 +9,12 @@ from plait.cli.command import allow_option, bare_command, command, dry_run_optio
 from plait.cli.exits import CheckFailedError
 from plait.cli.opening import open_table
 from plait.cli.view import Facts, Grid, number, size
-from plait.model.contract import ORDER_KINDS
+from plait.model.words import ORDER_KINDS, OrderKind
 from plait.ports import SystemClock, SystemIds
 from plait.services.maintenance.clustering import ClusteringReport, place_of
 from plait.services.maintenance.compaction import CompactionReport
 from plait.services.maintenance.runner import Looks, OptimizeReport, ServiceRun, serve
+from plait.table import handle_of
 
 _SHOWN = 50
 
@@ -30,7 +31,7 @@ def compact(
     starts again. The properties compact.* say what is worth it; with --full everything is.
     """
     table = open_table(app, uri, storage)
-    plan = table.plan_compact(full=full)
+    plan = table.maintenance.compact(full=full, dry_run=True)
     shown = ((task, task.to_dict()) for task in plan.tasks[:_SHOWN])
     rows = [
         [each["place"], each["files"], number(task.rows), size(task.bytes), task.reason]
@@ -40,17 +41,19 @@ def compact(
     if dry_run or not plan.tasks:
         app.show({"plan": plan.to_dict(), "dry_run": dry_run, "report": None}, grid)
         return
-    report = table.compact(plan)
+    report = table.maintenance.compact(plan)
     done = Facts((("buckets", number(len(plan.tasks))), *_rewritten(report)))
     app.show({"plan": plan.to_dict(), "dry_run": False, "report": report.to_dict()}, done)
 
 
-@command("cluster", "cluster ./trips", "cluster ./trips --by city --kind sort --dry-run")
-@click.option("--by", "columns", default="", help="The columns of an order, with commas.")
+@command("cluster", "cluster ./trips", "cluster ./trips --order-by city --kind sort --dry-run")
+@click.option(
+    "--order-by", "--by", "columns", default="", help="The columns of an order, with commas."
+)
 @click.option(
     "--kind",
     type=click.Choice(ORDER_KINDS),
-    help="With --by: sorted by the first column, or along a curve.  [default: hilbert]",
+    help="With --order-by: sorted by the first column, or along a curve.  [default: hilbert]",
 )
 @click.option("--where", help="Only files in which rows may match.")
 @dry_run_option
@@ -60,7 +63,7 @@ def cluster(  # noqa: PLR0913 - one parameter an option
     storage: dict[str, str],
     *,
     columns: str,
-    kind: str | None,
+    kind: OrderKind | None,
     where: str | None,
     dry_run: bool,
 ) -> None:
@@ -68,12 +71,12 @@ def cluster(  # noqa: PLR0913 - one parameter an option
 
     Scans with predicates on these columns then skip files and row groups. No row changes, and
     writers go on meanwhile. The order is that of the properties cluster.by and cluster.kind, and
-    what is in it already stays. With --by every file of the table is put in another order once;
-    with --where only those that may match.
+    what is in it already stays. With --order-by every file of the table is put in another order
+    once; with --where only those that may match.
     """
     table = open_table(app, uri, storage)
     named = [name.strip() for name in columns.split(",") if columns]
-    plan = table.plan_cluster(named, kind=kind, where=where)
+    plan = table.maintenance.cluster(order_by=named, kind=kind, where=where, dry_run=True)
     rows = [
         [place_of(task.bucket), len(task.sources), number(task.rows), size(task.bytes)]
         for task in plan.tasks[:_SHOWN]
@@ -82,7 +85,7 @@ def cluster(  # noqa: PLR0913 - one parameter an option
     if dry_run or not plan.tasks:
         app.show({"plan": plan.to_dict(), "dry_run": dry_run, "report": None}, grid)
         return
-    report = table.cluster(plan=plan)
+    report = table.maintenance.cluster(plan)
     done = Facts(_rewritten(report))
     app.show({"plan": plan.to_dict(), "dry_run": False, "report": report.to_dict()}, done)
 
@@ -107,7 +110,7 @@ def archive(app: Application, uri: str, storage: dict[str, str], *, dry_run: boo
     checkpoints do not cover yet. History, time travel, changes and commit ids work as before.
     """
     table = open_table(app, uri, storage)
-    plan = table.plan_archive()
+    plan = table.maintenance.archive(dry_run=True)
     moved = f"{plan.first} to {plan.last}" if plan.decisions else "none"
     facts: tuple[tuple[str, object], ...] = (
         ("versions", moved),
@@ -117,7 +120,7 @@ def archive(app: Application, uri: str, storage: dict[str, str], *, dry_run: boo
     if dry_run:
         app.show({"plan": plan.to_dict(), "dry_run": True, "report": None}, Facts(facts))
         return
-    report = table.archive(plan)
+    report = table.maintenance.archive(plan)
     done = (
         *facts,
         ("decided in version", report.version),
@@ -135,7 +138,7 @@ def optimize(app: Application, uri: str, storage: dict[str, str]) -> None:
     cleans by the properties clean.*, and archives by archive.keep. Writers and readers go on
     meanwhile.
     """
-    report = open_table(app, uri, storage).optimize()
+    report = open_table(app, uri, storage).maintenance.optimize()
     app.show(report.to_dict(), Facts(_done(report)))
 
 
@@ -193,7 +196,7 @@ def services(
     ids, clock = SystemIds(), SystemClock()
     while True:
         failed = 0
-        for run in serve(uris, lambda uri: open_table(app, uri, storage).handle, looks):
+        for run in serve(uris, lambda uri: handle_of(open_table(app, uri, storage)), looks):
             failed += run.error is not None
             if once or not run.idle:
                 _show(app, run)

@@ -31,7 +31,7 @@ def conflict(
     both wrote, the verdict, and how much was redone.
     """
     del action  # there is one
-    found = open_table(app, uri, storage).explain(instant)
+    found = open_table(app, uri, storage).inspect.explain(instant)
     facts = Facts(
         (
             ("instant", str(found.instant)),
@@ -66,7 +66,7 @@ def locks(app: Application, uri: str, storage: dict[str, str]) -> None:
     Writers queue for the lock only after they lost a version to another writer, so usually nobody
     holds it. Losing a lock costs time, never rows, because slots decide versions.
     """
-    state = open_table(app, uri, storage).locks()
+    state = open_table(app, uri, storage).inspect.locks()
     holder = state.holder
     pairs: list[tuple[str, object]] = [
         ("lock", state.lock),
@@ -88,7 +88,7 @@ def writers(app: Application, uri: str, storage: dict[str, str]) -> None:
     commit or clean, or at once by `tablectl rollback --failed`. "keeps" counts the condemned files
     that a clean does not delete because of a writer.
     """
-    entries = open_table(app, uri, storage).writers()
+    entries = open_table(app, uri, storage).inspect.writers()
     items = [entry.to_dict() for entry in entries]
     app.show({"writers": items}, pending_grid(entries), items=list(items))
 
@@ -100,7 +100,7 @@ def readers(app: Application, uri: str, storage: dict[str, str]) -> None:
     A clean keeps every file of the version that a reader pinned, and of later ones, until the
     reader ends or has been silent for ten minutes. "keeps" counts the condemned files among them.
     """
-    entries = open_table(app, uri, storage).readers()
+    entries = open_table(app, uri, storage).inspect.readers()
     rows = [
         [
             entry.version,

@@ -34,7 +34,7 @@ def expire(
     readable until a clean.
     """
     table = open_table(app, uri, storage)
-    plan = table.plan_expire(ttl)
+    plan = table.maintenance.expire(ttl=ttl, dry_run=True)
     rows = [
         [partition_path(task.partition), len(task.sources), number(task.rows), size(task.bytes)]
         for task in plan.tasks[:_SHOWN]
@@ -49,7 +49,7 @@ def expire(
         return
     if plan.named:
         app.ask("remove these rows?", {"plan": plan.to_dict()}, grid, yes=yes)
-    report = table.expire(plan)
+    report = table.maintenance.expire(plan)
     done = Facts(
         (
             ("commits", number(len(report.commits))),

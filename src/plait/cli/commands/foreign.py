@@ -40,7 +40,7 @@ def foreign(
     work and files with other names stay.
     """
     table = open_table(app, uri, storage)
-    found = table.foreign()
+    found = table.check.foreign()
     items = [file.to_dict() for file in found]
     if action == "list":
         app.show({"foreign": items}, _grid(found), items=list(items))
@@ -51,7 +51,7 @@ def foreign(
         app.show(data, _grid(chosen))
         return
     app.ask(f"remove {len(chosen):,} file(s)?", {"plan": items}, _grid(chosen), yes=yes)
-    done = table.remove_foreign(chosen)
+    done = table.check.remove_foreign(chosen)
     facts = Facts(
         (
             ("files removed", number(len(done.removed))),

@@ -47,22 +47,22 @@ def index(
     if action == "build":
         _build(app, table, anew=anew)
     elif action == "drop":
-        result = table.drop_index()
+        result = table.index.drop()
         app.show({"version": result.version}, Facts((("dropped in version", result.version),)))
     elif action == "status":
-        _show(app, table.index_status(), None)
+        _show(app, table.index.status(), None)
     elif not _verify(app, table):
         context.exit(int(Exit.PROBLEMS))
 
 
 def _build(app: Application, table: Table, *, anew: bool) -> None:
-    if table.index_status().name is None:
-        report = table.create_index()
+    if table.index.status().name is None:
+        report = table.index.create()
     else:
-        report = table.build_index(anew=anew)
+        report = table.index.build(anew=anew)
     if report is None:
         app.note("the index was up to date")
-    _show(app, table.index_status(), report)
+    _show(app, table.index.status(), report)
 
 
 def _show(app: Application, status: IndexStatus, report: IndexReport | None) -> None:
@@ -80,7 +80,7 @@ def _show(app: Application, status: IndexStatus, report: IndexReport | None) -> 
 
 
 def _verify(app: Application, table: Table) -> bool:
-    found = table.verify_index()
+    found = table.index.verify()
     facts = (
         ("version", found.version),
         ("rows", number(found.rows)),

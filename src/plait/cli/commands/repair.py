@@ -76,8 +76,8 @@ def repair(  # noqa: PLR0913 - one parameter an option
         _repair_from_replica(app, uri, storage, (replica, sink), source_storage, dry_run=dry_run)
         return
     table = open_for_verify(app, uri, storage)
-    plan = table.plan_repair(
-        source=source, storage_options=source_storage or None, accept_loss=accept_loss
+    plan = table.check.repair(
+        source=source, storage_options=source_storage or None, accept_loss=accept_loss, dry_run=True
     )
     data: dict[str, object] = {"plan": plan.to_dict(), "dry_run": dry_run, "report": None}
     if dry_run or not plan.mends:
@@ -86,7 +86,7 @@ def repair(  # noqa: PLR0913 - one parameter an option
     else:
         question = f"make {len(plan.mends)} mend(s)?"
         app.ask(question, {"plan": plan.to_dict()}, _grid(plan.findings), yes=yes)
-        report = table.repair(plan, storage_options=source_storage or None)
+        report = table.check.repair(plan, storage_options=source_storage or None)
         done = (("mended", number(len(report.mended))), ("left", number(len(report.left))))
         app.show({**data, "report": report.to_dict()}, Facts(done), _grid(report.left))
         left = report.left
@@ -105,7 +105,7 @@ def _repair_from_replica(
 ) -> None:
     table = open_table(app, uri, storage)
     replica, sink = named
-    report = table.repair_from_replica(
+    report = table.check.repair_from_replica(
         replica, sink=sink, storage_options=replica_storage or None, dry_run=dry_run
     )
     rows = [
@@ -136,13 +136,13 @@ def metadata(
     """
     del action  # there is one
     table = open_table(app, uri, storage)
-    plan = table.plan_rebuild_metadata()
+    plan = table.maintenance.rebuild_metadata(dry_run=True)
     facts = [("files", number(plan.files)), ("without bounds", number(plan.missing))]
     data: dict[str, object] = {"plan": plan.to_dict(), "dry_run": dry_run, "report": None}
     if dry_run or not plan.missing:
         app.show(data, Facts(tuple(facts)))
         return
-    report = table.rebuild_metadata()
+    report = table.maintenance.rebuild_metadata(plan)
     facts += [("rebuilt", number(report.rebuilt)), ("not readable", number(len(report.unread)))]
     shown = Facts((*facts, ("decided in version", report.version)))
     app.show({**data, "report": report.to_dict()}, shown)

@@ -17,7 +17,7 @@ from plait.replicate import repair as repair_sink
 from plait.replicate import status as load_status
 from plait.replicate.address import sink_of
 from plait.replicate.defined import defined_sink
-from plait.table import Table
+from plait.table import Table, handle_of
 
 _COLUMNS: Final = ("sink", "in step", ">compared at", ">behind", ">rows", ">ahead", ">pending")
 
@@ -78,15 +78,15 @@ def replicas(  # noqa: PLR0913 - one parameter an option
     if sink is None:
         _show_status(app, load_status(table))
     elif action == "add":
-        _show_definition(app, table, table.add_replica(sink))
+        _show_definition(app, table, table.replicas.add(sink))
     elif action == "remove":
-        _show_definition(app, table, table.remove_replica(sink))
+        _show_definition(app, table, table.replicas.remove(sink))
     else:
         _repair(app, table, sink, extra or "remove", dry_run=dry_run, yes=yes)
 
 
 def _show_definition(app: Application, table: Table, done: CommitResult) -> None:
-    named = dict(table.handle.cache.known().table.replicas)
+    named = dict(handle_of(table).cache.known().table.replicas)
     facts = Facts((("version", done.version), *(("sink", f"{n}={named[n]}") for n in named)))
     app.show({"version": done.version, "replicas": named}, facts)
 
@@ -136,8 +136,8 @@ def _repair(
 
 def _sink(table: Table, text: str) -> Sink:
     """Return the sink of NAME=ADDRESS, or of a NAME that the definition has an address for."""
-    address = table.handle.cache.known().table.replicas.get(text)
-    return sink_of(text) if address is None else defined_sink(table.handle, text, address)
+    address = handle_of(table).cache.known().table.replicas.get(text)
+    return sink_of(text) if address is None else defined_sink(handle_of(table), text, address)
 
 
 def _facts(found: ReplicaRepair) -> Facts:

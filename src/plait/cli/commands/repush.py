@@ -22,7 +22,7 @@ from plait.repush.run import PROGRESS
 from plait.repush.run import repush as run_repush
 from plait.repush.source import WantedSource
 from plait.services.maintenance.expiry import ExpiryPlan, plan_expiry
-from plait.table import Table
+from plait.table import Table, handle_of
 
 _ITEM = re.compile(r"(?:[^,(]++|\([^)]*+\)?+)++")
 """What stands between commas; those in brackets divide nothing."""
@@ -152,7 +152,7 @@ def repush(  # noqa: PLR0913 - one parameter an option
     if cancel:
         _cancel(app, table)
     elif undo:
-        _show(app, _told(app, table).undo_repush(version), None)
+        _show(app, _told(app, table).layout.undo(version), None)
     else:
         request = request if named else _open_one(table, source_options)
         _run(app, table, request, dry_run=dry_run, yes=yes)
@@ -165,7 +165,7 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 
 
 def _open_one(table: Table, source_options: dict[str, str]) -> RepushRequest:
-    opened = table.handle.cache.refresh().table.repush
+    opened = handle_of(table).cache.refresh().table.repush
     if opened is None:
         message = "name what is to change, such as --buckets 64; no repush is open to go on with"
         raise click.UsageError(message)
@@ -176,7 +176,7 @@ def _open_one(table: Table, source_options: dict[str, str]) -> RepushRequest:
 
 
 def _cancel(app: Application, table: Table) -> None:
-    result = table.cancel_repush()
+    result = table.layout.cancel()
     version = None if result is None else result.version
     if version is None:
         app.note("no repush is open")
@@ -187,10 +187,10 @@ def _run(
     app: Application, table: Table, request: RepushRequest, *, dry_run: bool, yes: bool
 ) -> None:
     """Show or do it; what replaces or removes rows asks first."""
-    described = table.describe()
-    require_layout(table.handle, request)
-    layout = request.layout_for(table.handle.cache.known().table).to_dict()
-    old = None if request.expire is None else plan_expiry(table.handle, request.expire)
+    described = table.inspect.describe()
+    require_layout(handle_of(table), request)
+    layout = request.layout_for(handle_of(table).cache.known().table).to_dict()
+    old = None if request.expire is None else plan_expiry(handle_of(table), request.expire)
     source = _source(table, request)
     plan = {
         "now": {name: described[name] for name in layout},
@@ -215,18 +215,18 @@ def _run(
     if (source is not None or old is not None) and not plan["open"]:
         what = "remove the old rows" if source is None else "replace the rows of the table"
         app.ask(f"{what}?", {"plan": plan}, Facts(facts), yes=yes)
-    _show(app, run_repush(_told(app, table).handle, request), plan)
+    _show(app, run_repush(handle_of(_told(app, table)), request), plan)
 
 
 def _source(table: Table, request: RepushRequest) -> RepushSource | None:
     """Look at the source; that of an open repush is what it was."""
-    state = table.handle.cache.known()
+    state = handle_of(table).cache.known()
     opened = state.table.repush
     if opened is not None or request.source is None:
         return None if opened is None else opened.source
-    if is_over(table.handle, state, request.commit_id):
+    if is_over(handle_of(table), state, request.commit_id):
         return None
-    found = request.source.find(table.handle, state)
+    found = request.source.find(handle_of(table), state)
     found.require_fits(state.table.spec)
     return found.source
 
@@ -250,7 +250,7 @@ def _candidates(plan: ExpiryPlan) -> str:
 
 def _told(app: Application, table: Table) -> Table:
     """Return the table as a client that tells how far it is."""
-    handle = table.handle
+    handle = handle_of(table)
     return Table(replace(handle, ports=replace(handle.ports, observer=_Teller(app))))
 
 

@@ -47,10 +47,10 @@ def savepoint(  # noqa: PLR0913 - one parameter an option
         raise click.UsageError(message)
     if name is not None and not dry_run:
         if drop:
-            table.drop_savepoint(name)
+            table.versions.drop_savepoint(name)
         else:
-            table.savepoint(name, version=version, as_of=as_of)
-    found = [each.to_dict() for each in table.savepoints]
+            table.versions.savepoint(name, version=version, as_of=as_of)
+    found = [each.to_dict() for each in table.versions.savepoints]
     grid = Grid(("savepoint", ">version"), [list(each.values()) for each in found])
     app.show({"savepoints": found, "dry_run": dry_run}, grid, items=list(found))
 
@@ -85,7 +85,7 @@ def restore(  # noqa: PLR0913 - one parameter an option
         message = "pass one of --version, --as-of and --savepoint"
         raise click.UsageError(message)
     table = open_table(app, uri, storage)
-    plan = table.plan_restore(version=version, as_of=as_of, savepoint=name)
+    plan = table.versions.restore(version=version, as_of=as_of, savepoint=name, dry_run=True)
     _execute(app, table, plan, replay=replay, dry_run=dry_run, yes=yes)
 
 
@@ -107,7 +107,7 @@ def undo(
     This is a restore of the version before it. A second undo undoes the commit before.
     """
     table = open_table(app, uri, storage)
-    _execute(app, table, table.plan_undo(), replay=replay, dry_run=dry_run, yes=yes)
+    _execute(app, table, table.versions.undo(dry_run=True), replay=replay, dry_run=dry_run, yes=yes)
 
 
 @command("replay", "replay ./flights --dry-run", "replay ./flights --application loader --yes")
@@ -132,16 +132,19 @@ def replay(  # noqa: PLR0913 - one parameter an option
     send them again.
     """
     table = open_table(app, uri, storage)
-    named = (applications, commit_ids) if applications or commit_ids else (None, None)
-    plan = table.plan_replay(*named)
+    some = bool(applications or commit_ids)
+    plan = table.versions.replay(
+        applications=applications if some else None,
+        commit_ids=commit_ids if some else None,
+        dry_run=True,
+    )
     grid = _undone(plan)
     data = {"plan": plan.to_dict(), "dry_run": dry_run, "version": None}
     if dry_run or not (plan.applications or plan.commit_ids):
         app.show(data, grid)
         return
     app.ask("let these be applied again?", data, grid, yes=yes)
-    ids = [each.application for each in plan.applications]
-    report = table.replay(ids, plan.commit_ids)
+    report = table.versions.replay(plan)
     app.show({**report.to_dict(), "dry_run": False}, _undone(report.plan), _decided(report.version))
 
 
@@ -184,7 +187,7 @@ def _execute(
         return
     question = f"undo {len(plan.undone)} commit(s) and restore version {plan.to}?"
     app.ask(question, data, *blocks, yes=yes)
-    report = table.restore(plan, replay=replay)
+    report = table.versions.restore(plan, replay=replay)
     app.show({**report.to_dict(), "dry_run": False}, _decided(report.version))
 
 

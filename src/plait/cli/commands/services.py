@@ -78,7 +78,7 @@ def rollback(  # noqa: PLR0913 - one parameter an option
         message = "pass either INSTANT or --failed"
         raise click.UsageError(message)
     table = open_table(app, uri, storage)
-    plan = _plan(table.timeline.pending, instant)
+    plan = _plan(table.inspect.timeline().pending, instant)
     rows = [[name, *_signs(plan, name)] for name in plan.instants]
     grid = Grid(("to roll back", "operation", "host", ">pid", "life"), rows)
     if dry_run or not plan.instants:
@@ -101,7 +101,7 @@ def _signs(plan: RollbackPlan, name: str) -> list[object]:
 def _end(table: Table, name: str, *, failed: bool) -> list[dict[str, object]]:
     """End one instant; one of the dead that had committed needs no more than that."""
     try:
-        return [entry.to_dict() for entry in table.rollback(name).ended]
+        return [entry.to_dict() for entry in table.maintenance.rollback(name).ended]
     except IllegalTransitionError:
         if not failed:
             raise
@@ -143,7 +143,7 @@ def clean(  # noqa: PLR0913 - one parameter an option
     if undo:
         _undo_clean(app, table, since)
         return
-    plan = table.plan_clean(now=now)
+    plan = table.maintenance.clean(now=now, dry_run=True)
     counts = Facts(
         (
             ("oldest readable version", plan.horizon),
@@ -160,7 +160,7 @@ def clean(  # noqa: PLR0913 - one parameter an option
         return
     question = f"delete up to {len(paths):,} file(s)?"
     app.ask(question, {"plan": plan.to_dict()}, grid, yes=yes or not paths)
-    report = table.clean(plan)
+    report = table.maintenance.clean(plan)
     done = Facts(
         (
             ("decided in version", report.version),
@@ -175,7 +175,7 @@ def clean(  # noqa: PLR0913 - one parameter an option
 
 
 def _undo_clean(app: Application, table: Table, since: int | None) -> None:
-    undone = table.undo_clean(since=since)
+    undone = table.maintenance.undo_clean(since=since)
     facts = Facts(
         (
             ("decided in version", undone.version),
@@ -209,7 +209,7 @@ def verify(
     Changes nothing. The exit code is 8 if there are problems. Works beside writers, and on a table
     that is too damaged to be opened.
     """
-    report = open_for_verify(app, uri, storage).verify(data=not no_data, history=history)
+    report = open_for_verify(app, uri, storage).check.verify(data=not no_data, history=history)
     found = [(p.invariant, p.path, p.message) for p in report.problems]
     blocks: list[Block] = [
         Facts(tuple((k, number(v)) for k, v in report.checked.items()), "checked")

@@ -12,7 +12,7 @@ from plait.cli.exits import CheckFailedError, NotKnownError
 from plait.cli.opening import open_table
 from plait.cli.view import Block, Facts, Grid, number, time_short
 from plait.model.stream import Audit
-from plait.table import Table
+from plait.table import Table, handle_of
 
 _SHOWN = 20
 
@@ -68,7 +68,7 @@ def stream(  # noqa: PLR0913 - one parameter an option
         return
     found = table.stream(application).audit()
     if not found.epochs:
-        names = ", ".join(sorted(table.handle.cache.known().streams)) or "none"
+        names = ", ".join(sorted(handle_of(table).cache.known().streams)) or "none"
         message = f"the table has no stream {application!r}"
         raise NotKnownError(message, hint=f"its streams: {names}")
     app.show(found.to_dict(), *_blocks(found, limit), items=[e.to_dict() for e in found.epochs])

@@ -13,8 +13,10 @@ from plait.cli.opening import open_table
 from plait.cli.schema_text import layout_text, schema_text
 from plait.cli.view import Facts, Grid, number, size
 from plait.model.bucket import partition_parse
+from plait.model.contract import PARTS, one_of
 from plait.model.partitioning import parse_field, sources_of
 from plait.model.schema import Schema, type_name
+from plait.model.words import TABLE_TYPES
 from plait.table import Table
 
 _FILES_SHOWN = 100
@@ -27,14 +29,22 @@ Storage = dict[str, str]
 
 @command(
     "create",
-    'create ./flights --schema "id bigint, day string, x double" --key id --partition day',
-    "create ./events --schema @events.sql --type mor --property write.bucket.size=32MiB",
+    'create ./flights --schema "id bigint, day string" --record-key id --partition-by day',
+    "create ./events --schema @events.sql --table-type mor --property write.bucket.size=32MiB",
 )
 @click.option("--schema", required=True, help="DDL text, or @FILE that contains it.")
-@click.option("--key", multiple=True, metavar="COLUMN", help="Record key; may be repeated.")
-@click.option("--partition", multiple=True, metavar="COLUMN", help="Partition; may be repeated.")
+@click.option(
+    "--record-key", "--key", multiple=True, metavar="COLUMN", help="Record key; may be repeated."
+)
+@click.option(
+    "--partition-by",
+    "--partition",
+    multiple=True,
+    metavar="COLUMN",
+    help="Partition; may be repeated.",
+)
 @click.option("--ordering", metavar="COLUMN", help="Ordering column: the greater value wins.")
-@click.option("--type", "table_type", type=click.Choice(["cow", "mor"]), default="cow")
+@click.option("--table-type", "--type", type=click.Choice(TABLE_TYPES), default="cow")
 @click.option("--buckets", type=click.IntRange(min=1), help="Number of buckets in each partition.")
 @click.option("--bucket-by", multiple=True, metavar="COLUMN", help="Hash only this of the key.")
 @click.option("--lock", help="file, process, lease, zookeeper://hosts/path or none.")
@@ -57,8 +67,8 @@ def create(  # noqa: PLR0913 - one parameter an option
     storage: Storage,
     *,
     schema: str,
-    key: tuple[str, ...],
-    partition: tuple[str, ...],
+    record_key: tuple[str, ...],
+    partition_by: tuple[str, ...],
     properties: Storage,
     **options: object,
 ) -> None:
@@ -70,8 +80,8 @@ def create(  # noqa: PLR0913 - one parameter an option
     table = Table.create(
         uri,
         schema_text(schema),
-        record_key=key,
-        partition_by=partition,
+        record_key=record_key,
+        partition_by=partition_by,
         properties=properties,
         storage_options=storage or None,
         allow=app.allowed,
@@ -79,14 +89,14 @@ def create(  # noqa: PLR0913 - one parameter an option
     )
     if app.expected:  # of a table that was there
         table = open_table(app, uri, storage)
-    described = table.describe()
+    described = table.inspect.describe()
     app.show(described, Facts(_facts(described)))
 
 
 @command("describe", "describe ./flights", "describe s3://lake/flights --json")
 def describe(app: Application, uri: str, storage: Storage) -> None:
     """Show what a table is and how large."""
-    described = open_table(app, uri, storage).describe()
+    described = open_table(app, uri, storage).inspect.describe()
     app.show(described, Facts(_facts(described)))
 
 
@@ -120,7 +130,7 @@ def _facts(described: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
 def schema(app: Application, uri: str, storage: Storage) -> None:
     """List the columns."""
     described = open_table(app, uri, storage)
-    facts = described.describe()
+    facts = described.inspect.describe()
     generated = Schema.from_dict(facts["schema"]).generated
     fields = list(described.schema)
     columns: list[dict[str, object]] = [
@@ -159,7 +169,7 @@ def files(app: Application, uri: str, storage: Storage, limit: int | None) -> No
 
     Text shows the first 100 unless you pass --limit; JSON shows all.
     """
-    live = open_table(app, uri, storage).files()
+    live = open_table(app, uri, storage).inspect.files()
     shown = limit or (live.num_rows if app.machine else _FILES_SHOWN)
     records = list(islice(live.select(list(_FILE_COLUMNS)).to_pylist(), shown))
     for record in records:
@@ -182,7 +192,7 @@ def _file_cell(item: tuple[str, object]) -> object:
 
 
 def _contract_of(table: Table) -> dict[str, str]:
-    contract = table.describe()["contract"]
+    contract = table.inspect.describe()["contract"]
     found = contract if isinstance(contract, dict) else {}
     return {f"{_CONTRACT}{key}": str(value) for key, value in found.items()}
 
@@ -215,14 +225,19 @@ def set(  # noqa: A001 - the name of the command
             message = "change the time to live in a separate command, without other properties"
             raise click.UsageError(message)
         ttl = None if values[_TTL] == _NEVER else values[_TTL]
-        version = table.set_ttl(ttl).version
-        found = table.describe().get(_TTL)
+        version = table.alter.set_ttl(ttl).version
+        found = table.inspect.describe().get(_TTL)
         app.show({"version": version, "ttl": found}, Facts(((_TTL, found or _NEVER),)))
         return
     in_contract = [key for key in values if key.startswith(_CONTRACT)]
     if in_contract and len(in_contract) != len(values):
         message = "change the contract in a separate command, without other properties"
         raise click.UsageError(message)
-    result = table.change_contract(wait_s=wait, **parts) if in_contract else table.set(values)
+    if in_contract:
+        for part in parts:
+            one_of("contract", part, PARTS)
+        result = table.alter.contract(wait_s=wait, **parts)  # type: ignore[arg-type]  # as typed
+    else:
+        result = table.alter.set(values)
     now = {**table.properties, **_contract_of(table)} if in_contract else table.properties
     app.show({"version": result.version, "properties": now}, Facts(tuple(now.items())))

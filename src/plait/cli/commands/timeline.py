@@ -26,7 +26,7 @@ _limit = click.option(
 @_limit
 def history(app: Application, uri: str, storage: dict[str, str], limit: int) -> None:
     """List decisions, newest first."""
-    entries = open_table(app, uri, storage).history(limit or None)
+    entries = open_table(app, uri, storage).inspect.history(limit or None)
     items = [entry.to_dict() for entry in entries]
     more = bool(entries) and entries[-1].version > 0
     columns = (
@@ -63,7 +63,7 @@ def timeline(app: Application, uri: str, storage: dict[str, str], limit: int) ->
     "overlapped" lists the versions that others published while this writer was at work. Pending
     instants come last; `tablectl rollback --failed` rolls back dead ones.
     """
-    whole = open_table(app, uri, storage).timeline
+    whole = open_table(app, uri, storage).inspect.timeline()
     spans = lay_out(whole)[-limit:]
     decided = {entry.version: entry for entry in whole.decided}
     items = [{**decided[span.version].to_dict(), **span.to_dict()} for span in spans]

@@ -29,8 +29,8 @@ def upgrade(
     """
     table = open_table(app, uri, storage)
     names = None if features is None else _names(features)
-    plan = table.plan_upgrade(features=names)
-    done = None if dry_run else table.upgrade(features=names)
+    plan = table.alter.upgrade(features=names, dry_run=True)
+    done = None if dry_run else table.alter.upgrade(features=names)
     _show(app, plan, done, dry_run=dry_run)
 
 
@@ -57,8 +57,8 @@ def downgrade(
     """
     table = open_table(app, uri, storage)
     wanted = int(to) if to.isascii() and to.isdigit() else _names(to)
-    plan = table.plan_downgrade(wanted)
-    done = None if dry_run else table.downgrade(wanted)
+    plan = table.alter.downgrade(to=wanted, dry_run=True)
+    done = None if dry_run else table.alter.downgrade(to=wanted)
     _show(app, plan, done, dry_run=dry_run)
 
 

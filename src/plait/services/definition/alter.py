@@ -1,11 +1,11 @@
-"""Change the columns of a table in one decision (RFC 0027)."""
+"""``Table.alter``: the definition of a table. A change of columns is one decision (RFC 0027)."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Final
+from typing import Final, Literal, overload
 
 import pyarrow as pa
 
@@ -13,7 +13,8 @@ from plait.definition.evolving import altered
 from plait.definition.replicated_table import require_no_replicas
 from plait.definition.sink_schema import SinkSchema
 from plait.definition.table_def import TableDef
-from plait.errors import SchemaError
+from plait.definition.ttl import Ttl
+from plait.errors import OptionError, SchemaError
 from plait.expr.alter import parse_steps
 from plait.expr.ddl import parse_ddl
 from plait.model.decision import CommitResult, Decision
@@ -34,11 +35,20 @@ from plait.model.steps import (
     Step,
     WidenColumn,
 )
+from plait.model.words import Concurrency, FailedWrites
+from plait.services.definition.contract import change_contract, reopen
+from plait.services.definition.upgrade import (
+    FeaturePlan,
+    change_features,
+    plan_downgrade,
+    plan_upgrade,
+)
 from plait.services.definition.validate import Validation
 from plait.state.state import TableState
 from plait.txn.read_pin import pinned
 from plait.txn.service import publish_service
-from plait.txn.table_handle import TableHandle, client
+from plait.txn.table_decisions import set_properties, set_ttl
+from plait.txn.table_handle import Namespace, TableHandle, client, require_plan
 
 _TEXTS: Final[Mapping[str, type]] = {
     "path": str,
@@ -59,8 +69,8 @@ class Alteration:
     >>> t = Table.create("memory://doc-alter", "id bigint, n int", record_key="id")
     >>> t.upsert(pa.table({"id": [1], "n": pa.array([7], pa.int32())})).version
     1
-    >>> change = t.alter().rename("n", "count").widen("count", "bigint").add("note", "string")
-    >>> change.commit().version
+    >>> change = t.alter.columns().rename("n", "count").widen("count", "bigint")
+    >>> change.add("note", "string").commit().version
     2
     >>> t.scan().to_arrow().to_pylist()
     [{'id': 1, 'count': 7, 'note': None}]
@@ -132,7 +142,7 @@ class Alteration:
 
         >>> from plait import Table
         >>> t = Table.create("memory://doc-alter-check", "id bigint, fare int")
-        >>> t.alter().add_check("paid", "fare >= 0").require("id").commit().version
+        >>> t.alter.columns().add_check("paid", "fare >= 0").require("id").commit().version
         1
         """
         return self._with(AddCheck(name, predicate))
@@ -155,7 +165,7 @@ class Alteration:
         >>> import pyarrow as pa
         >>> from plait import Table
         >>> t = Table.create("memory://doc-alter-generate", "fare int, tip int")
-        >>> t.alter().add("paid", "int").generate("paid", "fare + tip").commit().version
+        >>> t.alter.columns().add("paid", "int").generate("paid", "fare + tip").commit().version
         1
         >>> t.append(pa.table({"fare": [7], "tip": [2]})).version
         2
@@ -180,24 +190,23 @@ class Alteration:
 
         >>> from plait import Table
         >>> t = Table.create("memory://doc-alter-sql", "id bigint")
-        >>> change = t.alter().sql("ADD COLUMN n int DEFAULT 1 FIRST").sql("RENAME COLUMN id TO k")
-        >>> change.commit().version
+        >>> change = t.alter.columns().sql("ADD COLUMN n int DEFAULT 1 FIRST")
+        >>> change.sql("RENAME COLUMN id TO k").commit().version
         1
         """
         return Alteration(self._handle, (*self._steps, *parse_steps(text)))
 
-    def plan(self) -> pa.Schema:
-        """Return the columns as they would be now; write nothing.
-
-        Raises:
-            SchemaError, SchemaMismatchError, RepushOpenError: as ``commit``.
-        """
-        return planned(self._handle, self._steps).arrow
-
-    def commit(self) -> CommitResult | None:
+    @overload
+    def commit(self, *, dry_run: Literal[False] = False) -> CommitResult | None: ...
+    @overload
+    def commit(self, *, dry_run: Literal[True]) -> pa.Schema: ...
+    def commit(self, *, dry_run: bool = False) -> CommitResult | pa.Schema | None:
         """Decide all of it at once; return None if the columns are as wanted.
 
         Writers that are at work stage their rows again by themselves, if they can.
+
+        Args:
+            dry_run: write nothing, and return the columns as they would be.
 
         Raises:
             SchemaError: a step is not possible; nothing was written.
@@ -207,6 +216,8 @@ class Alteration:
             RepushOpenError: a repush is open, which copies the columns as they are.
             OptionError: the table's definition names sinks, whose columns stay as they are.
         """
+        if dry_run:
+            return planned(self._handle, self._steps).arrow
         return alter(self._handle, self._steps)
 
     def _with(self, step: Step) -> Alteration:
@@ -218,20 +229,158 @@ class Alteration:
         return Alteration(self._handle, (*self._steps, step))
 
 
-class Altering:
-    """The call of ``Table`` that changes its columns."""
+class Alter(Namespace):
+    """The definition of a table: its columns, options, contract and features."""
 
-    _handle: TableHandle
-
-    def alter(self) -> Alteration:
+    def columns(self) -> Alteration:
         """Begin a change of the columns; ``commit`` decides all of it at once.
 
         >>> from plait import Table
         >>> t = Table.create("memory://doc-alter-begin", "id bigint")
-        >>> t.alter().add("note", "string", default="none").commit().version
+        >>> t.alter.columns().add("note", "string", default="none").commit().version
         1
         """
         return Alteration(self._handle)
+
+    def set(self, properties: Mapping[str, object]) -> CommitResult:
+        """Set options in one commit; raise OptionError for an unknown one."""
+        return set_properties(self._handle, properties)
+
+    def set_ttl(self, ttl: Ttl | str | None) -> CommitResult:
+        """Set the time to live of rows in one commit; None: they live for ever.
+
+        A row whose time is over may disappear at any time from then on; ``expire`` takes it away.
+
+        Args:
+            ttl: ``Ttl``, or its text: a column of dates or timestamps and a time, such as
+                ``"day 30d"``; or ``"written 30d partition"``; or ``"written 30d row"`` with the
+                property ``rows.written``.
+
+        Raises:
+            OptionError, SchemaMismatchError: it does not fit the table; nothing was written.
+
+        >>> import pyarrow as pa
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-ttl", "id bigint, day date", ttl="day 30d")
+        >>> t.alter.set_ttl(None).version
+        1
+        """
+        return set_ttl(self._handle, Ttl.of(ttl))
+
+    def contract(
+        self,
+        *,
+        concurrency: Concurrency | None = None,
+        lock: str | None = None,
+        failed_writes: FailedWrites | None = None,
+        wait_s: float = 0,
+    ) -> CommitResult:
+        """Change the contract while no other writer is live; what is not named stays.
+
+        Args:
+            concurrency: as in ``Table.create``.
+            lock: as in ``Table.create``.
+            failed_writes: as in ``Table.create``.
+            wait_s: how long to wait for live writers to end; 0 raises at once.
+
+        Raises:
+            ContractError: other writers are live. Nothing was written.
+            OptionError: the contract is invalid, or the store does not support the lock.
+        """
+        given = {"concurrency": concurrency, "lock": lock, "failed_writes": failed_writes}
+        parts = {name: value for name, value in given.items() if value is not None}
+        result = change_contract(self._handle, parts, wait_s=wait_s)
+        self._opened.handle = reopen(self._handle, *([] if lock is None else [lock]))
+        return result
+
+    @overload
+    def upgrade(
+        self,
+        plan: FeaturePlan | None = None,
+        *,
+        features: Iterable[str] | None = None,
+        dry_run: Literal[False] = False,
+    ) -> CommitResult | None: ...
+    @overload
+    def upgrade(
+        self, plan: None = None, *, features: Iterable[str] | None = None, dry_run: Literal[True]
+    ) -> FeaturePlan: ...
+    def upgrade(
+        self,
+        plan: FeaturePlan | None = None,
+        *,
+        features: Iterable[str] | None = None,
+        dry_run: bool = False,
+    ) -> CommitResult | FeaturePlan | None:
+        """Let the table use more features, in one decision; None if it may use them already.
+
+        From then on writers must know them. Readers need a feature from its first use on.
+
+        Args:
+            plan: what to turn on.
+            features: their names; by default all that this version of Plait knows.
+            dry_run: only return the plan.
+
+        Raises:
+            FeatureError: a live writer has a client that does not know them; nothing was written.
+            OptionError: a feature is unknown here.
+
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-upgrade", "id bigint", record_key="id")
+        >>> t.alter.downgrade(to=[]).version  # what every client knows
+        1
+        >>> t.alter.upgrade(features=["ttl-1"]).version
+        2
+        """
+        require_plan(FeaturePlan, plan, dry_run=dry_run, features=features)
+        planned = plan or plan_upgrade(self._handle, features)
+        return planned if dry_run else change_features(self._handle, planned)
+
+    @overload
+    def downgrade(
+        self,
+        plan: FeaturePlan | None = None,
+        *,
+        to: Iterable[str] | int | None = None,
+        dry_run: Literal[False] = False,
+    ) -> CommitResult | None: ...
+    @overload
+    def downgrade(
+        self, plan: None = None, *, to: Iterable[str] | int, dry_run: Literal[True]
+    ) -> FeaturePlan: ...
+    def downgrade(
+        self,
+        plan: FeaturePlan | None = None,
+        *,
+        to: Iterable[str] | int | None = None,
+        dry_run: bool = False,
+    ) -> CommitResult | FeaturePlan | None:
+        """Let the table use fewer features, in one decision; None if it is like that already.
+
+        Afterwards a client that knows those that stay reads and writes the table.
+
+        Args:
+            plan: what to turn off.
+            to: the names of those that stay, or a version of the format.
+            dry_run: only return the plan.
+
+        Raises:
+            FeatureError: something uses a feature that would go, or a live writer has a client
+                that could bring it back. Nothing was written.
+            OptionError: a feature or version is unknown here, or none is named.
+        """
+        require_plan(FeaturePlan, plan, dry_run=dry_run, to=to)
+        if plan is None:
+            if to is None:
+                message = "a downgrade needs to know what stays"
+                hint = "pass to=, the names of features or a version of the format"
+                raise OptionError(message, hint=hint, key="to", value="")
+            plan = plan_downgrade(self._handle, to)
+        if dry_run:
+            return plan
+        result = change_features(self._handle, plan)
+        self._handle.cache.checkpoint(1)  # older decisions name what is gone
+        return result
 
 
 def alter(handle: TableHandle, steps: Sequence[Step]) -> CommitResult | None:

@@ -9,9 +9,10 @@ from plait.definition.table_def import TableDef
 from plait.errors import ContractError, OptionError
 from plait.locks import arbiter_of, open_lock, settle_lock
 from plait.model.decision import CommitResult
+from plait.storage import open_store
 from plait.txn.recovery import list_pending
 from plait.txn.table_decisions import change_table
-from plait.txn.table_handle import TableHandle
+from plait.txn.table_handle import TableHandle, open_handle
 
 _POLL_S = 0.2
 
@@ -47,6 +48,17 @@ def change_contract(
         return replace(table, contract=contract)
 
     return change_table(handle, changed)
+
+
+def reopen(handle: TableHandle, *given: str) -> TableHandle:
+    """Return the same client under the contract that the table has now.
+
+    Args:
+        handle: the client.
+        given: addresses that its caller has just put into the table's definition.
+    """
+    store, consent = open_store(handle.store.address), handle.consent.also(*given)
+    return replace(open_handle(store, handle.ports, consent), upkeep=handle.upkeep)
 
 
 def _require_alone(handle: TableHandle, wait_s: float) -> None:

@@ -77,66 +77,6 @@ class FeaturePlan:
         }
 
 
-class Upgrading:
-    """The calls of ``Table`` that change which features it may have."""
-
-    _handle: TableHandle
-
-    def plan_upgrade(self, *, features: Iterable[str] | None = None) -> FeaturePlan:
-        """Plan to let the table use more features; write nothing.
-
-        Args:
-            features: their names; by default all that this version of Plait knows.
-        """
-        return plan_upgrade(self._handle, features)
-
-    def upgrade(self, *, features: Iterable[str] | None = None) -> CommitResult | None:
-        """Let the table use more features, in one decision; None if it may use them already.
-
-        From then on writers must know them. Readers need a feature from its first use on.
-
-        Args:
-            features: their names; by default all that this version of Plait knows.
-
-        Raises:
-            FeatureError: a live writer has a client that does not know them; nothing was written.
-            OptionError: a feature is unknown here.
-
-        >>> from plait import Table
-        >>> t = Table.create("memory://doc-upgrade", "id bigint", record_key="id")
-        >>> t.downgrade([]).version  # what every client knows
-        1
-        >>> t.upgrade(features=["ttl-1"]).version
-        2
-        """
-        return _change(self._handle, plan_upgrade(self._handle, features))
-
-    def plan_downgrade(self, to: Iterable[str] | int) -> FeaturePlan:
-        """Plan to let the table use fewer features; write nothing.
-
-        Args:
-            to: the names of those that stay, or a version of the format.
-        """
-        return plan_downgrade(self._handle, to)
-
-    def downgrade(self, to: Iterable[str] | int) -> CommitResult | None:
-        """Let the table use fewer features, in one decision; None if it is like that already.
-
-        Afterwards a client that knows those that stay reads and writes the table.
-
-        Args:
-            to: the names of those that stay, or a version of the format.
-
-        Raises:
-            FeatureError: something uses a feature that would go, or a live writer has a client
-                that could bring it back. Nothing was written.
-            OptionError: a feature or version is unknown here.
-        """
-        result = _change(self._handle, plan_downgrade(self._handle, to))
-        self._handle.cache.checkpoint(1)  # older decisions name what is gone
-        return result
-
-
 def plan_upgrade(handle: TableHandle, features: Iterable[str] | None = None) -> FeaturePlan:
     """Plan to let a table use more features; write nothing."""
     wanted = closed(KNOWN) if features is None else _named(features)
@@ -172,7 +112,7 @@ def _usable(state: TableState) -> tuple[str, ...]:
     return closed((*usable_features(state), *features_in_use(state)))
 
 
-def _change(handle: TableHandle, plan: FeaturePlan) -> CommitResult | None:
+def change_features(handle: TableHandle, plan: FeaturePlan) -> CommitResult | None:
     """Decide which features the table may use; what uses them is looked at on each head."""
     if plan.older:
         first = plan.older[0]

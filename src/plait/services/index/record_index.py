@@ -1,4 +1,4 @@
-"""The record index of a table: create, drop, bring up to date, and compare with the data."""
+"""``Table.index``, the record index: create, drop, bring up to date, compare with the data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from plait.state.state import TableState
 from plait.timeline import paths
 from plait.txn.key_window import Known, is_of_index, load_known, load_newest_known, require_newest
 from plait.txn.table_decisions import change_table
-from plait.txn.table_handle import TableHandle
+from plait.txn.table_handle import Namespace, TableHandle
 
 _log = logging.getLogger(__name__)
 _FOLDS_MAX: Final = 8
@@ -61,24 +61,22 @@ class IndexStatus:
         }
 
 
-class Indexing:
-    """The calls of ``Table`` about its record index."""
+class RecordIndex(Namespace):
+    """``Table.index``, the record index of a table: which file has the row of a key."""
 
-    _handle: TableHandle
-
-    def create_index(self) -> IndexReport | None:
+    def create(self) -> IndexReport | None:
         """Give the table a record index, and build it beside the writers.
 
         One decision says that the table has it. Then the keys of all rows are read, and those of
         commits that came meanwhile. Until the build is over, look-ups go by buckets. If it is
-        killed, ``build_index`` begins again.
+        killed, ``build`` begins again.
 
         Returns:
             What was built; None if the table has an index that is up to date.
 
         Raises:
             OptionError: the table has no record key.
-            PlanStaleError: see ``build_index``.
+            PlanStaleError: see ``build``.
 
         >>> import pyarrow as pa
         >>> from plait import Table
@@ -87,17 +85,17 @@ class Indexing:
         ... )
         >>> t.upsert(pa.table({"id": [1, 2], "day": ["a", "b"]})).version
         1
-        >>> t.create_index().entries
+        >>> t.index.create().entries
         2
         >>> t.get([2]).to_pylist()
         [{'id': 2, 'day': 'b'}]
-        >>> t.drop_index().version
+        >>> t.index.drop().version
         3
         """
         _declare(self._handle)
-        return self.build_index()
+        return self.build()
 
-    def build_index(self, *, anew: bool = False) -> IndexReport | None:
+    def build(self, *, anew: bool = False) -> IndexReport | None:
         """Bring the record index up to date; build it if it is of no use.
 
         Writers go on, and make runs of their own meanwhile: what they publish is taken in.
@@ -115,7 +113,7 @@ class Indexing:
         """
         return bring_up_to_date(self._handle, anew=anew)
 
-    def drop_index(self) -> CommitResult:
+    def drop(self) -> CommitResult:
         """Drop the record index in one decision; the next clean deletes its files.
 
         Raises:
@@ -123,16 +121,16 @@ class Indexing:
         """
         return _drop(self._handle)
 
-    def index_status(self) -> IndexStatus:
+    def status(self) -> IndexStatus:
         """Tell what the record index knows, and how far it is behind."""
         return index_status(self._handle)
 
-    def verify_index(self) -> IndexVerified:
+    def verify(self) -> IndexVerified:
         """Look the key of every live row up in the record index; change nothing.
 
         Raises:
             OptionError: the table has no record index, or it was not built.
-            CorruptMetadataError: a run is damaged; ``build_index(anew=True)`` makes the index anew.
+            CorruptMetadataError: a run is damaged; ``build(anew=True)`` makes the index anew.
         """
         return verify_index(self._handle)
 
@@ -168,7 +166,7 @@ def _drop(handle: TableHandle) -> CommitResult:
 def bring_up_to_date(
     handle: TableHandle, *, anew: bool = False, most: int | None = None
 ) -> IndexReport | None:
-    """Build the index if it is of no use, then add what came meanwhile; see ``build_index``.
+    """Build the index if it is of no use, then add what came meanwhile; see ``RecordIndex.build``.
 
     Raises:
         PlanStaleError: it was built for nothing, or others were always faster.
@@ -229,7 +227,7 @@ def _directory(known: Known) -> str:
 
 
 def index_status(handle: TableHandle) -> IndexStatus:
-    """Tell what the index of a table knows; see ``Table.index_status``."""
+    """Tell what the index of a table knows; see ``RecordIndex.status``."""
     return handle.cache.ask(lambda state: _status(handle, state))
 
 

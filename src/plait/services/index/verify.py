@@ -55,7 +55,7 @@ class IndexVerified:
 
 
 def verify_index(handle: TableHandle) -> IndexVerified:
-    """Look for every live key in the index of a table; see ``Table.verify_index``.
+    """Look for every live key in the index of a table; see ``Table.index.verify``.
 
     Both sides are sorted on the local disk and compared range by range, in bounded memory.
     """

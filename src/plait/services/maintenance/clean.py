@@ -23,8 +23,11 @@ from plait.model.bucket import partition_path
 from plait.model.decision import Cleaned, Decision
 from plait.model.instant import Action, Operation
 from plait.services.index.files import delete_dropped
-from plait.services.maintenance.leftovers import delete_leftovers, require_deletable
-from plait.services.maintenance.repushed import delete_repushed
+from plait.services.maintenance.leftovers import (
+    delete_leftovers,
+    delete_repushed,
+    require_deletable,
+)
 from plait.services.maintenance.retention import final_of, horizon_of, pairs, unneeded
 from plait.state.checkpoint import checkpoint_of, list_checkpoints, load_checkpoint
 from plait.state.lineage import Late

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from plait.errors import CorruptMetadataError
 from plait.files.data_file import parse_path
 from plait.model.decision import ArchiveFile
 from plait.state.checkpoint import checkpoint_of
+from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
@@ -35,6 +39,26 @@ def _heartbeats_of_nobody(store: Store) -> list[str]:
     beats = [(info.path, paths.heartbeat_of(info.path)) for info in store.list(paths.HEARTBEATS)]
     owned = {entry.heartbeat for entry in load_pending(store)} if beats else set()
     return [path for path, owner in beats if owner is not None and path not in owned]
+
+
+def delete_repushed(handle: TableHandle) -> int:
+    """Delete what no version needs in directories of repushes that are over; return how much.
+
+    A decision began each of them and another one ended it, so no file there becomes part of the
+    table any more. What is part of it, or was, goes by a clean like every other data file.
+    """
+    state = handle.cache.refresh()
+    return sum(_delete_unnamed(handle, state, directory) for directory in state.table.repushed)
+
+
+def _delete_unnamed(handle: TableHandle, state: TableState, directory: str) -> int:
+    listed = pa.array([info.path for info in handle.store.list(directory)], pa.string())
+    if not len(listed):
+        return 0
+    known = pc.is_in(listed, value_set=state.folded(handle.store).paths())
+    doomed = listed.filter(pc.invert(known)).to_pylist()
+    handle.store.delete(doomed)
+    return len(doomed)
 
 
 def count_kept(handle: TableHandle, versions: Sequence[int]) -> list[int]:

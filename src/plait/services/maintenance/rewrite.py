@@ -123,7 +123,8 @@ def rewrite_sets(
         OptionError: no engine knows such a session, or it cannot rewrite files.
         TableError: see ``rewrite``.
     """
-    engine = engine_within(session, ArrowEngine(store=handle.store))
+    here = ArrowEngine(store=handle.store)
+    engine = here if session is None else engine_within(session, here)
     share_bytes = handle.cache.known().table.options.size("services.task.size") * engine.width
     left, commits = list(_named_once(sets)), list[CommitResult]()
     total, bytes_read = len(left), 0

@@ -1,8 +1,9 @@
-"""One-call savepoints, restores and replays: the part of ``Table`` that undoes commits."""
+"""``Table.versions``: savepoints, and the way back to an older version."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal, overload
 
 from plait.errors import OptionError
 from plait.model.decision import Savepoint
@@ -16,13 +17,14 @@ from plait.services.maintenance.restore import (
 )
 from plait.services.maintenance.savepoint import drop_savepoint, find_target, set_savepoint
 from plait.txn.moments import Moment
-from plait.txn.table_handle import TableHandle
+from plait.txn.table_handle import Namespace, require_plan
 
 
-class Restores:
-    """One-call savepoints, restores and replays."""
+class Versions(Namespace):
+    """The versions of a table: which to keep, and how to go back to one.
 
-    _handle: TableHandle
+    ``dry_run=True`` returns the plan of a call and writes nothing; the call with it executes it.
+    """
 
     @property
     def savepoints(self) -> tuple[Savepoint, ...]:
@@ -47,25 +49,7 @@ class Restores:
         """Let a savepoint go; raise InstantNotFoundError if there is none."""
         return drop_savepoint(self._handle, name)
 
-    def plan_restore(
-        self,
-        *,
-        version: int | None = None,
-        as_of: Moment | None = None,
-        savepoint: str | None = None,
-    ) -> RestorePlan:
-        """Show what a restore would undo; write nothing.
-
-        Args:
-            version: the version whose rows the table gets.
-            as_of: or a time or an instant.
-            savepoint: or the name of a savepoint.
-
-        Raises:
-            InstantError: there is no such version, or it was cleaned.
-        """
-        return plan_restore(self._handle, self._target(version, as_of, savepoint))
-
+    @overload
     def restore(
         self,
         plan: RestorePlan | None = None,
@@ -74,7 +58,29 @@ class Restores:
         as_of: Moment | None = None,
         savepoint: str | None = None,
         replay: bool = False,
-    ) -> RestoreReport:
+        dry_run: Literal[False] = False,
+    ) -> RestoreReport: ...
+    @overload
+    def restore(
+        self,
+        plan: None = None,
+        *,
+        version: int | None = None,
+        as_of: Moment | None = None,
+        savepoint: str | None = None,
+        replay: bool = False,
+        dry_run: Literal[True],
+    ) -> RestorePlan: ...
+    def restore(
+        self,
+        plan: RestorePlan | None = None,
+        *,
+        version: int | None = None,
+        as_of: Moment | None = None,
+        savepoint: str | None = None,
+        replay: bool = False,
+        dry_run: bool = False,
+    ) -> RestoreReport | RestorePlan:
         """Give the table the rows of an older version, in one new version.
 
         The versions since stay in the history and can be read. Their commits are undone: their
@@ -82,67 +88,104 @@ class Restores:
         get IncompatibleConflictError. To undo a restore, restore the version before it.
 
         Args:
-            plan: from ``plan_restore`` or ``plan_undo``; nothing that it does not show is undone.
-            version: or the version whose rows the table gets.
+            plan: of a restore or an undo; nothing that it does not show is undone.
+            version: the version whose rows the table gets.
             as_of: or a time or an instant.
             savepoint: or the name of a savepoint.
             replay: let what is undone be applied again; see ``replay``.
+            dry_run: only return the plan.
 
         Raises:
             RestoreRefusedError: rows were committed since the plan was made.
             InstantError: there is no such version, or it was cleaned.
         """
+        require_plan(
+            RestorePlan, plan, dry_run=dry_run, version=version, as_of=as_of, savepoint=savepoint
+        )
         if plan is None:
             plan = plan_restore(self._handle, self._target(version, as_of, savepoint))
-        elif not isinstance(plan, RestorePlan):
-            message = f"restore takes a plan, not {plan!r}"
-            hint = "name what to restore: version=, as_of= or savepoint="
-            raise OptionError(message, hint=hint, key="plan", value=str(plan))
-        elif any(named is not None for named in (version, as_of, savepoint)):
-            message = "pass either a plan or a version"
-            raise OptionError(message, hint="the plan names its version", key="plan", value="")
-        return restore(self._handle, plan, replay=replay)
+        return plan if dry_run else restore(self._handle, plan, replay=replay)
 
-    def plan_undo(self) -> RestorePlan:
-        """Show what ``undo`` would do; write nothing.
-
-        Raises:
-            InstantNotFoundError: the table contains no commit of rows.
-        """
-        return plan_undo(self._handle)
-
-    def undo(self, plan: RestorePlan | None = None, *, replay: bool = False) -> RestoreReport:
+    @overload
+    def undo(
+        self,
+        plan: RestorePlan | None = None,
+        *,
+        replay: bool = False,
+        dry_run: Literal[False] = False,
+    ) -> RestoreReport: ...
+    @overload
+    def undo(
+        self, plan: None = None, *, replay: bool = False, dry_run: Literal[True]
+    ) -> RestorePlan: ...
+    def undo(
+        self, plan: RestorePlan | None = None, *, replay: bool = False, dry_run: bool = False
+    ) -> RestoreReport | RestorePlan:
         """Undo the newest commit of rows that the table contains; see ``restore``.
 
         A second call undoes the commit before. To take an undo back, restore the version before it.
+
+        Args:
+            plan: what to undo.
+            replay: let what is undone be applied again; see ``replay``.
+            dry_run: only return the plan.
 
         Raises:
             InstantNotFoundError: the table contains no commit of rows.
             RestoreRefusedError: rows were committed since the plan was made.
         """
-        return restore(self._handle, plan or plan_undo(self._handle), replay=replay)
+        require_plan(RestorePlan, plan, dry_run=dry_run)
+        planned = plan or plan_undo(self._handle)
+        return planned if dry_run else restore(self._handle, planned, replay=replay)
 
-    def plan_replay(
-        self, applications: Iterable[str] | None = None, commit_ids: Iterable[str] | None = None
-    ) -> ReplayPlan:
-        """Show what is undone and would be let through by ``replay``; write nothing."""
-        return plan_replay(self._handle, applications, commit_ids)
-
+    @overload
     def replay(
-        self, applications: Iterable[str] | None = None, commit_ids: Iterable[str] | None = None
-    ) -> ReplayReport:
+        self,
+        plan: ReplayPlan | None = None,
+        *,
+        applications: Iterable[str] | None = None,
+        commit_ids: Iterable[str] | None = None,
+        dry_run: Literal[False] = False,
+    ) -> ReplayReport: ...
+    @overload
+    def replay(
+        self,
+        plan: None = None,
+        *,
+        applications: Iterable[str] | None = None,
+        commit_ids: Iterable[str] | None = None,
+        dry_run: Literal[True],
+    ) -> ReplayPlan: ...
+    def replay(
+        self,
+        plan: ReplayPlan | None = None,
+        *,
+        applications: Iterable[str] | None = None,
+        commit_ids: Iterable[str] | None = None,
+        dry_run: bool = False,
+    ) -> ReplayReport | ReplayPlan:
         """Let streams and commit ids that a restore undid be applied again.
 
         Each stream continues after the last epoch that the table contains. The rows do not come
         back by themselves: the jobs send them again.
 
         Args:
+            plan: what to let through; nothing else is.
             applications: the streams; with neither argument, everything that is undone.
             commit_ids: the commit ids.
+            dry_run: only return the plan.
 
         Raises:
             OptionError: nothing of that name is undone.
         """
+        require_plan(
+            ReplayPlan, plan, dry_run=dry_run, applications=applications, commit_ids=commit_ids
+        )
+        if plan is not None:
+            applications = [each.application for each in plan.applications]
+            commit_ids = plan.commit_ids
+        if dry_run:
+            return plan_replay(self._handle, applications, commit_ids)
         return replay(self._handle, applications, commit_ids)
 
     def _target(self, version: int | None, as_of: Moment | None, savepoint: str | None) -> int:
