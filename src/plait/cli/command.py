@@ -154,9 +154,10 @@ def parse_pairs(values: Sequence[str], *, what: str) -> dict[str, str]:
     return pairs
 
 
-def pairs_option(name: str, field: str, text: str) -> Callable[[F], F]:
-    """Declare an option that is given again and again as ``key=value``."""
-    return click.option(name, field, multiple=True, callback=_pairs, metavar="KEY=VALUE", help=text)
+def pairs_option(name: str, field: str, text: str, *also: str) -> Callable[[F], F]:
+    """Declare an option that is given again and again as ``key=value``; ``also``: other names."""
+    names = (name, *also, field)
+    return click.option(*names, multiple=True, callback=_pairs, metavar="KEY=VALUE", help=text)
 
 
 storage_option = pairs_option(

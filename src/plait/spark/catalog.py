@@ -30,7 +30,7 @@ _COLUMNS = "plait.columns"
 _OPTION = "option."
 _FOR_WRITES = frozenset(
     {"operation", "onconflict", "onduplicate", "missingcolumns", "readfrom", "partitions"}
-    | {"partitionoverwritemode"}
+    | {"partitionoverwritemode", "evolve", "mergeschema"}
 )
 """A view that rows are inserted into has these too; reading it, they say nothing."""
 

@@ -39,7 +39,8 @@ WRITING = {
     "on_conflict": "raise or retry",
     "on_duplicate": "raise or skip, for insert of keys that are there",
     "missing_columns": "with upsert: raise, or keep the values of columns that the rows lack",
-    "merge_schema": "true: columns of the rows that the table lacks are added in the same commit",
+    "evolve": "none; or add: columns of the rows that the table lacks are added with them",
+    "merge_schema": "true: the same as evolve=add, by Spark's name; false: as evolve=none",
     "read_from": "the version that the rows were computed from, or none",
     "where": "with mode('overwrite'): the rows that go",
     "partitions": "dynamic, with mode('overwrite'): just the partitions of the rows go",
@@ -53,7 +54,8 @@ STREAMING = {
     "on_conflict": "retry (default) or raise",
     "on_duplicate": "raise or skip, for insert of keys that are there",
     "missing_columns": "with upsert: raise, or keep the values of columns that the rows lack",
-    "merge_schema": "true: columns of the rows that the table lacks are added in the same commit",
+    "evolve": "none; or add: columns of the rows that the table lacks are added with them",
+    "merge_schema": "true: the same as evolve=add, by Spark's name; false: as evolve=none",
     "checkpointlocation": "Spark's own: the offsets in it go into the table too",
     "queryname": "Spark's own, by queryName(...)",
     "read_from": "none: no row was computed from this table; for serializable tables",
@@ -117,6 +119,21 @@ class SourceOptions:
             message = f"{key}={value!r} is not true or false"
             raise OptionError(message, hint="use true or false", key=key, value=value)
         return value == "true"
+
+    @property
+    def evolve(self) -> str:
+        """Return what happens to columns that the table lacks, by whichever name it was asked.
+
+        Raises:
+            OptionError: the two names contradict, or it is not true or false.
+        """
+        asked, merges = self.find("evolve"), self.flag("merge_schema")
+        if asked is None:
+            return "add" if merges else "none"
+        if self.find("merge_schema") is not None and merges != (asked == "add"):
+            message = f"mergeSchema={str(merges).lower()} contradicts evolve={asked}"
+            raise OptionError(message, hint="keep one of them", key="evolve", value=asked)
+        return asked
 
     def table(self) -> Table:
         """Open the table."""

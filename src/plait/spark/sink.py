@@ -110,7 +110,7 @@ def request_of(
         on_duplicate=options.find("on_duplicate") or "raise",
         where=options.find("where"),
         missing_columns=options.find("missing_columns") or "raise",
-        evolve="add" if options.flag("merge_schema") else "none",
+        evolve=options.evolve,
         read_set=_read_set(options, table),
         partitions=_partitions(options, table, overwrite=overwrite),
     )

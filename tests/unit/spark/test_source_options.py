@@ -12,6 +12,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from plait import OptionError, Table, TableError
 from plait.spark import foreach_batch
+from plait.spark.options import WRITING, SourceOptions
 from plait.spark.values import spark_schema
 from pyspark_plait import DefaultSource
 from tests.integration.spark.tables import arrow_rows, assert_sound, make
@@ -39,6 +40,9 @@ def rows_of(table: Table) -> StructType:
         (False, {"operatoin": "upsert"}, "did you mean 'operation'"),
         (False, {"operation": "delete"}, "does not work with this mode"),
         (False, {"where": "id < 3"}, "does not take where or partitions"),
+        (False, {"evolve": "yes"}, "evolve='yes' is unknown"),
+        (False, {"evolve": "none", "mergeSchema": "true"}, "contradicts evolve=none"),
+        (False, {"evolve": "add", "mergeSchema": "false"}, "contradicts evolve=add"),
         (True, {"operation": "upsert"}, "does not work with this mode"),
         (True, {"partitions": "dynamic"}, "needs a partitioned table"),
         (False, {"readFrom": "newest"}, "is not a version"),
@@ -102,3 +106,12 @@ def test_streaming_writes(tmp_path: Path, options: dict[str, str], words: str) -
 def test_foreach_batch(table: Table, asked: dict[str, str]) -> None:
     with pytest.raises(OptionError):
         foreach_batch(table, **asked)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"evolve": "add"}, {"mergeSchema": "true"}, {"evolve": "add", "merge_schema": "true"}],
+    ids=["ours", "Spark's", "both"],
+)
+def test_both_names_of_a_change_of_columns_say_the_same(options: dict[str, str]) -> None:
+    assert SourceOptions.of({"path": "t", **options}, WRITING).evolve == "add"

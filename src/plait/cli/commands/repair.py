@@ -23,11 +23,15 @@ _SHOWN = 100
 
 @command(
     "repair",
-    "repair ./flights --from s3://backup/flights",
+    "repair ./flights --source s3://backup/flights",
     "repair ./flights --replica s3://other-region/flights",
 )
-@click.option("--from", "source", metavar="URI", help="A copy of the table, such as a backup.")
-@pairs_option("--from-option", "source_storage", "Option of the copy's store; repeatable.")
+@click.option(
+    "--source", "--from", "source", metavar="URI", help="A copy of the table, such as a backup."
+)
+@pairs_option(
+    "--source-option", "source_storage", "Option of the copy's store; repeatable.", "--from-option"
+)
 @click.option(
     "--replica", metavar="URI", help="A table with the same rows: damaged buckets come from it."
 )

@@ -24,13 +24,17 @@ _COLUMNS: Final = ("sink", "in step", ">compared at", ">behind", ">rows", ">ahea
 
 @bare_command(
     "replicas",
-    "replicas add ./flights --sink eu=s3://eu/flights",
-    "replicas repair ./flights --sink 'serving=sqlite:///serving.db#flights' --dry-run",
+    "replicas add ./flights --replica eu=s3://eu/flights",
+    "replicas repair ./flights --replica 'serving=sqlite:///serving.db#flights' --dry-run",
 )
 @click.argument("action", type=click.Choice(["status", "repair", "add", "remove"]))
 @click.argument("uri")
 @click.option(
-    "--sink", metavar="NAME=ADDRESS", help="The sink, as described above; not with status."
+    "--replica",
+    "--sink",
+    "sink",
+    metavar="NAME=ADDRESS",
+    help="The sink, as described above; not with status.",
 )
 @click.option(
     "--extra",

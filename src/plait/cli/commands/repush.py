@@ -45,7 +45,7 @@ class _Teller:
 
 @command(
     "repush",
-    "repush ./flights --partition-by day --type mor --dry-run",
+    "repush ./flights --partition-by day --table-type mor --dry-run",
     "repush ./flights --source delta:./old-flights",
 )
 @click.option("--buckets", type=click.IntRange(min=1), help="Buckets in each partition.")
@@ -54,9 +54,13 @@ class _Teller:
 @click.option("--no-partitions", is_flag=True, help="Without partitions.")
 @click.option("--ordering", help="The ordering column.")
 @click.option("--no-ordering", is_flag=True, help="Without an ordering column.")
-@click.option("--type", "table_type", type=click.Choice([COW, MOR]), help="The type of the table.")
+@click.option(
+    "--table-type", "--type", type=click.Choice([COW, MOR]), help="The type of the table."
+)
 @click.option("--sort-by", help="The columns by which rows are ordered in a bucket, with commas.")
-@pairs_option("--set", "properties", "A property that changes with the swap; repeatable.")
+@pairs_option(
+    "--property", "properties", "A property that changes with the swap; repeatable.", "--set"
+)
 @click.option(
     "--rows-per-task",
     type=click.IntRange(min=1),

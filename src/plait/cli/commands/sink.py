@@ -128,7 +128,14 @@ _DEFAULTS = SinkSettings("-", ("-",))
     help="Create the table if it does not exist: DDL text, @FILE that contains it, or infer, "
     "from the first records.",
 )
-@click.option("--key", multiple=True, metavar="COLUMN", help="With --create: the record key.")
+@click.option(
+    "--record-key",
+    "--key",
+    "key",
+    multiple=True,
+    metavar="COLUMN",
+    help="With --create: the record key.",
+)
 @click.option(
     "--rows",
     type=click.IntRange(1),
