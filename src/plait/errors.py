@@ -67,7 +67,7 @@ from __future__ import annotations
 import enum
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 from urllib.parse import unquote
 
@@ -233,10 +233,11 @@ def _granting(text: str) -> Iterator[re.Match[str]]:
 class TableError(Exception):
     """Base of every error that Plait raises on purpose.
 
-    Facts are passed as keywords and become attributes. They survive pickling, so an error that
+    Facts are passed as keywords and become attributes. Each class declares its own, with their
+    types; one that an error does not have is empty or None. They survive pickling, so an error that
     was raised on a Spark executor or in a pool reaches the caller complete.
 
-    >>> error = TableError("table is gone", hint="create it first", uri="memory://t")
+    >>> error = TableNotFoundError("table is gone", hint="create it first", uri="memory://t")
     >>> error.uri
     'memory://t'
     >>> str(error)
@@ -250,19 +251,12 @@ class TableError(Exception):
         self.message, self.hint = _told(message), _told(hint)
         super().__init__(self.message)
         self.facts = {k: _told(v) if isinstance(v, str) else v for k, v in facts.items()}
+        vars(self).update(self.facts)
 
     def __init_subclass__(cls, *, code: str = "", retry: Retry | None = None) -> None:
         """Set the attributes in which this class differs from its base."""
         super().__init_subclass__()
         cls.code, cls.retry = code or cls.code, retry or cls.retry
-
-    def __getattr__(self, name: str) -> object:
-        """Return a fact by its name."""
-        facts = self.__dict__.get("facts", {})
-        if name in facts:
-            return facts[name]
-        message = f"{type(self).__name__} has no fact {name!r}"
-        raise AttributeError(message)
 
     def __str__(self) -> str:
         """Return the message with its hint, on one line."""
@@ -313,17 +307,34 @@ class InvariantError(Exception):
 class OptionError(TableError, ValueError, code="option"):
     """An option is unknown or its value is not allowed. Facts: key, value, nearest."""
 
+    key: str = ""
+    value: object = None
+    nearest: Sequence[str] = ()
+    buckets: Sequence[object] = ()
+    behind: Sequence[object] = ()
+    sink: str | None = None
+
 
 class TableNotFoundError(TableError, code="not_found"):
     """There is no table at this place. Facts: uri."""
+
+    uri: str = ""
+    path: str | None = None
+    expected: object = None
+    found: object = None
 
 
 class TableExistsError(TableError, code="exists"):
     """There is already a table at this place. Facts: uri."""
 
+    uri: str = ""
+
 
 class MissingDependencyError(TableError, ImportError, code="dependency"):
     """A library that belongs to an extra is not installed. Facts: library, extra."""
+
+    library: str = ""
+    extra: str = ""
 
 
 class FormatError(TableError, code="format"):
@@ -333,33 +344,73 @@ class FormatError(TableError, code="format"):
 class UnsupportedFeatureError(FormatError, code="unsupported_feature"):
     """The table uses a feature that this Plait does not know. Facts: features."""
 
+    features: Sequence[str] = ()
+    feature: str | None = None
+    path: str | None = None
+    group: str | None = None
+    limit: int | None = None
+    found: object = None
+
 
 class CorruptMetadataError(FormatError, code="corrupt"):
     """Metadata is damaged. Facts: path, expected, found."""
+
+    path: str = ""
+    expected: object = None
+    found: object = None
+    readable: int | None = None
+    columns: Sequence[str] = ()
+    before: object = None
+    decision: str | None = None
 
 
 class SchemaError(TableError, code="schema"):
     """Columns or values do not fit the table."""
 
+    column: str = ""
+    expected: object = None
+    found: object = None
+    constraint: str | None = None
+    text: str | None = None
+    position: int | None = None
+
 
 class SchemaMismatchError(SchemaError, code="schema_mismatch"):
     """The input does not have the table's columns. Facts: column, expected, found."""
+
+    nearest: Sequence[str] = ()
+    missing: Sequence[str] = ()
+    path: str | None = None
+    version: int | None = None
 
 
 class BadRecordError(SchemaError, code="bad_record"):
     """A value cannot be stored. Facts: column, sample (the row, shortened)."""
 
+    sample: object = None
+
 
 class ConstraintError(BadRecordError, code="constraint"):
     """Rows break a constraint. Facts: constraint, predicate, rows (a number), column, sample."""
+
+    predicate: str = ""
+    rows: int = 0
 
 
 class PredicateError(TableError, ValueError, code="predicate"):
     """A predicate or a value cannot be parsed or does not fit. Facts: text, position."""
 
+    text: str = ""
+    position: int | None = None
+    column: str | None = None
+
 
 class ContractError(TableError, code="contract"):
     """The client disagrees with the table's contract. Facts: ours, theirs."""
+
+    ours: Mapping[str, object] | None = None
+    theirs: Mapping[str, object] | None = None
+    live: Sequence[str] = ()
 
 
 class SingleWriterError(ContractError, code="single_writer", retry=Retry.SAME):
@@ -368,6 +419,13 @@ class SingleWriterError(ContractError, code="single_writer", retry=Retry.SAME):
     Facts: instant, host, pid, since, silent_ms.
     """
 
+    instant: str = ""
+    host: str = ""
+    pid: int = 0
+    since: str | None = None
+    silent_ms: int | None = None
+    timeout_s: float | None = None
+
 
 class ConsentError(TableError, code="consent"):
     """Metadata names a place outside of its table, and the caller did not allow it.
@@ -375,29 +433,56 @@ class ConsentError(TableError, code="consent"):
     Nothing was contacted or written. Facts: address, kind (sink, lock, source, file), named_by.
     """
 
+    address: str = ""
+    kind: str = ""
+    named_by: str = ""
+
 
 class FeatureError(TableError, code="feature"):
     """The table may not use a feature, or something needs it. Facts: features, uses, live."""
+
+    features: Sequence[str] = ()
+    uses: Sequence[Mapping[str, str]] = ()
+    live: Sequence[str] = ()
 
 
 class PolicyError(TableError, code="policy"):
     """The table's custom conflict policy failed, or its answer is invalid. Facts: policy."""
 
+    policy: str = ""
+
 
 class DuplicateKeyError(TableError, code="duplicate_key"):
     """Keys exist already, or are twice in the input. Facts: keys (sample), partition."""
+
+    keys: object = None
+    partition: object = None
 
 
 class StreamError(TableError, code="stream"):
     """A stream cannot continue: its token does not follow the last one, or a row was deleted."""
 
+    application: str | None = None
+    uri: str | None = None
+    version: int | None = None
+    head: int | None = None
+    table: str | None = None
+    other: str | None = None
+    token: Mapping[str, object] | None = None
+    last: Mapping[str, object] | None = None
+    applied: Mapping[str, object] | None = None
+
 
 class DeletedRowsError(StreamError, code="deleted_rows"):
     """A stream of inserted and updated rows found deleted rows. Facts: version, sample."""
 
+    sample: object = None
+
 
 class CoordinatorFencedError(StreamError, code="coordinator_fenced"):
     """A newer coordinator took the stream over; what this one had not decided was rolled back."""
+
+    position: object = None
 
 
 class EpochRewoundError(StreamError, code="epoch_rewound"):
@@ -407,25 +492,45 @@ class EpochRewoundError(StreamError, code="epoch_rewound"):
 class EpochUnknownError(StreamError, code="epoch_unknown"):
     """An epoch does not follow the last one that the table knows."""
 
+    end: str = ""
+
 
 class OffsetGapError(StreamError, code="offset_gap"):
     """The start offsets of an epoch are not the end offsets of the one before."""
+
+    expected: str = ""
+    given: str = ""
+    source: str | None = None
 
 
 class OffsetsLostError(StreamError, code="offsets_lost"):
     """Kafka does not have the records that are next. Facts: source, next, first, end."""
 
+    source: str = ""
+    next: int = 0
+    first: int = 0
+    end: int = 0
+
 
 class TopicReplacedError(StreamError, code="topic_replaced"):
     """A topic was deleted and made again under its name. Facts: source, ours, theirs."""
+
+    source: str = ""
+    ours: str = ""
+    theirs: str = ""
 
 
 class UndecodableError(StreamError, code="undecodable"):
     """A record cannot be decoded, or too many cannot. Facts: place, reason."""
 
+    place: str = ""
+    reason: str = ""
+
 
 class PartitionsAddedError(StreamError, code="partitions_added"):
     """New partitions of a topic may hold older rows of a key than the table has. Facts: sources."""
+
+    sources: Sequence[str] = ()
 
 
 class InstantError(TableError, code="instant"):
@@ -435,17 +540,33 @@ class InstantError(TableError, code="instant"):
 class InstantNotFoundError(InstantError, code="instant_not_found"):
     """There is no such instant or version. Facts: instant or version."""
 
+    instant: str | None = None
+    version: int | None = None
+    savepoint: str | None = None
+    since: str | None = None
+    until: str | None = None
+    as_of: str | None = None
+
 
 class InstantExpiredError(InstantError, code="instant_expired"):
     """The version is older than what the table retains. Facts: version, oldest."""
+
+    version: int = 0
+    oldest: int | None = None
 
 
 class IllegalTransitionError(InstantError, code="illegal_transition"):
     """An instant cannot go from its state to the one asked for. Facts: instant, state."""
 
+    instant: str = ""
+    state: str = ""
+
 
 class CommitError(TableError, code="commit"):
     """A commit failed, or its outcome is unknown."""
+
+    bytes: int | None = None
+    bytes_max: int | None = None
 
 
 class ConflictError(CommitError, code="conflict"):
@@ -454,9 +575,24 @@ class ConflictError(CommitError, code="conflict"):
     Nothing of the refused commit is visible; its files are deleted.
     """
 
+    ours: str | None = None
+    theirs: str | None = None
+    version: int | None = None
+    file_groups: Sequence[str] = ()
+    verdict: str | None = None
+    versions: Sequence[int] = ()
+    operation: str | None = None
+
 
 class RetryableConflictError(ConflictError, code="conflict_retryable", retry=Retry.REPLAN):
     """Running the operation again from the new head may succeed."""
+
+    sinks: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    partitions: Sequence[str] = ()
+    before: Sequence[str] = ()
+    rows_before: int | None = None
+    rows_after: int | None = None
 
 
 class IncompatibleConflictError(ConflictError, code="conflict_incompatible"):
@@ -466,6 +602,10 @@ class IncompatibleConflictError(ConflictError, code="conflict_incompatible"):
 class CommitRetriesExhaustedError(CommitError, code="retries_exhausted", retry=Retry.REPLAN):
     """Every allowed attempt met a conflict. Facts: conflict, attempts, elapsed_ms."""
 
+    conflict: ConflictError | None = None
+    attempts: int = 0
+    elapsed_ms: int = 0
+
 
 class CommitOutcomeUnknownError(CommitError, code="outcome_unknown", retry=Retry.CHECK_FIRST):
     """The store did not say whether the commit landed. Facts: instant, version, commit_id.
@@ -474,6 +614,10 @@ class CommitOutcomeUnknownError(CommitError, code="outcome_unknown", retry=Retry
     ``tablectl history`` shows the outcome.
     """
 
+    instant: str = ""
+    version: int = 0
+    commit_id: str | None = None
+
 
 class RolledBackError(CommitError, code="rolled_back", retry=Retry.REPLAN):
     """Another client rolled the instant back. Facts: instant, by, version, reason.
@@ -481,9 +625,19 @@ class RolledBackError(CommitError, code="rolled_back", retry=Retry.REPLAN):
     None of its rows is visible. The writer was silent for longer than its heartbeat time-out.
     """
 
+    instant: str = ""
+    by: object = None
+    version: int | None = None
+    reason: str = ""
+
 
 class UndoneError(CommitError, code="undone"):
     """A restore undid this commit id or epoch; see ``Versions.replay``. Facts: version, restore."""
+
+    version: int | None = None
+    restore: int | None = None
+    commit_id: str | None = None
+    token: Mapping[str, object] | None = None
 
 
 class TransactionClosedError(CommitError, code="closed"):
@@ -497,6 +651,9 @@ class LockError(TableError, code="lock", retry=Retry.SAME):
 class LockTimeoutError(LockError, TimeoutError, code="lock_timeout"):
     """The lock was held by others for the whole wait. Facts: holder, waited_ms."""
 
+    holder: object = None
+    waited_ms: int = 0
+
 
 class LockUnavailableError(LockError, code="lock_unavailable"):
     """The lock service cannot be reached."""
@@ -508,6 +665,9 @@ class ReplicationError(TableError, code="replication", retry=Retry.SAME):
     ``outcomes`` has one entry for each sink: what it acknowledged, or why it failed.
     """
 
+    instant: str | None = None
+    outcomes: Sequence[Mapping[str, object]] = ()
+
 
 class RepushError(TableError, code="repush", retry=Retry.NEVER):
     """A repush cannot go on; the table is as it was."""
@@ -516,9 +676,16 @@ class RepushError(TableError, code="repush", retry=Retry.NEVER):
 class RepushOpenError(RepushError, code="repush_open", retry=Retry.NEVER):
     """Another repush of the table is open. Facts: directory, base."""
 
+    directory: str = ""
+    base: int = 0
+
 
 class RepushCancelledError(RepushError, code="repush_cancelled", retry=Retry.NEVER):
     """Somebody cancelled the repush while it ran. Facts: directory, base, version."""
+
+    directory: str = ""
+    base: int = 0
+    version: int = 0
 
 
 class RepushRefusedError(RepushError, code="repush_refused", retry=Retry.NEVER):
@@ -526,6 +693,20 @@ class RepushRefusedError(RepushError, code="repush_refused", retry=Retry.NEVER):
 
     Facts: partition_by, or rows, found; column; source, version; operations, since; commit_id.
     """
+
+    directory: str | None = None
+    partition_by: Sequence[str] = ()
+    column: str | None = None
+    columns: Sequence[str] = ()
+    rows: int | None = None
+    loaded: int | None = None
+    found: object = None
+    source: str | None = None
+    version: int | None = None
+    operations: Sequence[object] = ()
+    since: int | None = None
+    until: int | None = None
+    commit_id: str | None = None
 
 
 class PlanStaleError(TableError, code="plan_stale", retry=Retry.REPLAN):
@@ -535,18 +716,36 @@ class PlanStaleError(TableError, code="plan_stale", retry=Retry.REPLAN):
 class RestoreRefusedError(PlanStaleError, code="restore_refused", retry=Retry.REPLAN):
     """Rows were committed since the restore was planned. Facts: planned, version, versions."""
 
+    planned: int = 0
+    version: int = 0
+    versions: Sequence[int] = ()
+
 
 class StorageError(TableError, OSError, code="storage", retry=Retry.SAME):
     """The store failed. Facts: path."""
+
+    path: str = ""
+    uri: str | None = None
+    endpoint: str | None = None
+    bucket: str | None = None
+    status: int | None = None
+    free_bytes: int | None = None
+    task: object = None
 
 
 class AccessDeniedError(StorageError, code="access_denied", retry=Retry.NEVER):
     """The brokers do not grant a right that a Kafka sink needs. Facts: missing."""
 
+    missing: Sequence[object] = ()
+
 
 class CapabilityMissingError(StorageError, code="capability", retry=Retry.NEVER):
     """The store cannot do what this needs. Facts: capability, uri."""
 
+    capability: str = ""
+
 
 class ClockUnavailableError(StorageError, code="clock_unavailable"):
     """The store reports no time, or an impossible one. Facts: uri, found."""
+
+    found: int | None = None
