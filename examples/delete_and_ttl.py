@@ -33,6 +33,6 @@ print(f"{table.scan().count()} rows after the delete by predicate")
 table.delete(keys=pa.table({"id": [5]}))
 print(f"{table.scan().count()} rows after the delete by key")
 
-report = table.expire()  # `tablectl services run` does this by itself
+report = table.maintenance.expire()  # `tablectl services run` does this by itself
 print(f"{table.scan().count()} rows after the expiry, which removed {report.rows_deleted}")
 print(f"version 2 still has {table.scan(version=2).count()} rows")

@@ -17,7 +17,7 @@ from plait import Table
 
 def buckets() -> int:
     """Return how many buckets have files now."""
-    return len(set(table.files()["bucket"].to_pylist()))
+    return len(set(table.inspect.files()["bucket"].to_pylist()))
 
 
 table = Table.create("memory://buckets", "id bigint, fare double", record_key=["id"], buckets=2)
@@ -27,7 +27,7 @@ print(f"{buckets()} buckets before")
 
 with table.writer("upsert") as writer:
     writer.write(pa.table({"id": [1000], "fare": [7.0]}))  # staged for one of two buckets
-    report = table.repush(buckets=8)  # others may write all along
+    report = table.layout.repush(buckets=8)  # others may write all along
     print(f"{buckets()} buckets after, {report.rows_loaded} rows copied")
 
 version, rows = writer.result.version, table.scan().count()

@@ -23,12 +23,12 @@ def cities(scan: Scan) -> list[str]:
 table = Table.create("memory://time-travel", "id bigint, city string", record_key=["id"])
 table.upsert(pa.table({"id": [1], "city": ["Oslo"]}))
 table.upsert(pa.table({"id": [2], "city": ["Lima"]}))
-good = table.history()[0]  # the newest decision: what it did, and when
-table.savepoint("before-cleanup")  # keeps its version readable, however long
+good = table.inspect.history()[0]  # the newest decision: what it did, and when
+table.versions.savepoint("before-cleanup")  # keeps its version readable, however long
 table.delete(where="id > 0")  # a mistake: all rows
 
 print("now:", cities(table.scan()))
 print("version 2:", cities(table.scan(version=good.version)))
 print("before the mistake:", cities(table.scan(as_of=good.completed_ms)))
-result = table.restore(savepoint="before-cleanup")
+result = table.versions.restore(savepoint="before-cleanup")
 print(f"after the restore, version {result.version}:", cities(table.scan()))
