@@ -36,7 +36,7 @@ from plait.txn.conflict import touched_buckets
 from plait.txn.table_handle import TableHandle
 
 _ALL = None
-"""Every row of a file."""
+"""Stands for every row of a file."""
 Hidden = dict[str, Positions | None]
 """By path: sorted positions of rows that are hidden, or all rows."""
 
@@ -58,6 +58,8 @@ class FollowRows:
         """Follow each hidden row through the decisions; see ``Carrier``."""
         store, changes = self.masks.handle.store, staged.changes
         hidden = HiddenRows.of(changes)
+        # Oldest first: a target of one rewrite can be a source of the next, so what one step
+        # reached is what the following step looks for.
         for met in services:
             if met.operation is Operation.EXPIRE:
                 hidden.join(met.changes)
@@ -72,6 +74,8 @@ class FollowRows:
     def _hide(self, changes: Changes, hidden: HiddenRows, head: TableState) -> Changes:
         """Return changes that hide on the head what was followed, in the files where it is now."""
         store = self.masks.handle.store
+        # Where an expiry meets a file that we remove whole, nothing is to be joined: all of its
+        # rows go anyway.
         joined = hidden.joined & hidden.masked.keys()
         reached = {*hidden.reached, *joined}
         files = find_live(head, store, touched_buckets(changes), reached)
@@ -82,11 +86,16 @@ class FollowRows:
         masks: dict[str, Positions] = {}
         for path, positions in sorted(hidden.reached.items()):
             file = _live(files, path)
+            # A decision replaces the whole vector of a file. So start from the vector of the head,
+            # which others may have extended since we staged: ours alone would bring their hidden
+            # rows back.
             every = positions if positions is _ALL else union(load_mask(store, file), positions)
             if every is _ALL or len(every) == file.rows:
                 removed.append(path)
             else:
                 masks[path] = every
+        # Take every followed path off both lists before it is put on one of them. A path may be
+        # named once, and a source of a rewrite is not live any more, so it cannot be removed again.
         gone = pa.array(sorted(hidden.left | hidden.reached.keys()), pa.string())
         kept, masked = (_without(t, gone) for t in (changes.removed, changes.masked))
         partition = next(iter(files.values())).partition if files else ()
@@ -161,6 +170,8 @@ class HiddenRows:
     ) -> None:
         known = [row for row in sources if self._hides(str(row["path"]))]
         found = [self._take(store, row) for row in known]
+        # If we remove every source of the group, every target goes whole and no map is read. So an
+        # overwrite goes on even if a row map is lost.
         if len(found) == len(sources) and all(each is _ALL for each in found):
             self.reached.update(dict.fromkeys((str(row["path"]) for row in targets), _ALL))
             return
@@ -217,7 +228,7 @@ class MaskFiles:
     handle: TableHandle
     instant: Instant
     announce: Announce
-    """Called before a file appears in a partition."""
+    """Must be called before a file appears in a partition."""
     written: set[str] = field(default_factory=set)
     """Every file so far; those that the last status does not name are garbage."""
     _rounds: int = 0
@@ -226,6 +237,7 @@ class MaskFiles:
         """Write vectors, by the path of their file; return their records (MASKED)."""
         if not masks:
             return MASKED.empty_table()
+        # Announce first: recovery looks for our files only in partitions that a record names.
         self.announce([partition])
         self._rounds += 1
         # a nonce, since another process may resume the same instant

@@ -46,7 +46,7 @@ from plait.txn.tokens import sealed
 
 _log = logging.getLogger(__name__)
 _UNASKED = frozenset((Verdict.REBASE, Verdict.RESTAGE))
-"""Verdicts after which the commit stages again without asking the caller."""
+"""Verdicts after which a commit stages again even with ``on_conflict="raise"``."""
 _TOLD_MAX = 5
 """Maximum number of conflicts recorded in a decision."""
 
@@ -84,7 +84,7 @@ class StagedChanges:
     read_set: ReadSet
     """The read after which another commit to the same keys is a conflict."""
     wants: Wants | None = None
-    """The files that a redo looks at; None: any."""
+    """Filter of the files that a redo loads; None for all files."""
     services: tuple[Decision, ...] = ()
     """Decisions of services that a carry-over has to follow, oldest first.
 
@@ -195,7 +195,7 @@ class Manifests:
     _references: dict[str, object] = field(default_factory=dict)
     _rounds: int = 0
     wrote: bool = False
-    """Whether there ever was one."""
+    """Whether a manifest was ever written."""
 
     def of(self, status: WriteStatus) -> Mapping[str, object]:
         """Return the references of a status; those of an older one are deleted.
@@ -211,6 +211,7 @@ class Manifests:
                 f"a{self._rounds}-{self.handle.ports.ids.nonce()}",
                 status.changes.tables(),
             )
+            # Set last: if a put above fails, the next call writes every section under a new name.
             self._status = status
             self.wrote = self.wrote or bool(self._references)
         return self._references
@@ -236,7 +237,7 @@ class Publisher:
     taken: frozenset[str]
     """Instant times that are decided. The loop adds those of each window that it reads."""
     ledger: Callable[[TableState, WriteStatus], SinkLedger | None] = lambda *_: None
-    """Which sinks hold the rows, those of a redo included; raises Refused if too few do."""
+    """Returns the ledger of the sinks that hold the rows; raises Refused if one lacks rows."""
 
     def publish(self, head: TableState, staged: StagedChanges, effort: Effort) -> Won | Lost:
         """Try the slot after a head; see ``plait.txn.publish.publish``.
@@ -249,6 +250,8 @@ class Publisher:
             instant=Instant(free_time(instant.time, self.taken), instant.nonce),
             action=action_of(request.operation, staged.scope, head.table.spec),
             operation=request.operation,
+            # The version that was validated, not the one at which the commit began: INV-07 is about
+            # the decisions between this base and the new version.
             base=staged.rests_on,
             changes=status.changes,
             scope=staged.scope,
@@ -301,6 +304,8 @@ class Commit:
             self._require_time(outcome)
             if outcome:
                 self._allowed(outcome)
+            # Ask `_allowed` before the wait, so that a commit that may not stage again fails at
+            # once, and again after it, because conflicts of another kind may have come meanwhile.
             conflicts = self._wait(outcome)
             if conflicts:
                 self.check_alive()
@@ -318,6 +323,8 @@ class Commit:
         self._begin_attempt()
         with self._order() as ordered:
             conflicts = self._validate()
+            # Each loss brings the winner's decision, and it is judged before the next slot is
+            # tried. That order is what INV-07 rests on: no slot is tried over an unjudged decision.
             while not conflicts and not self._blocked():
                 outcome = self.publisher.publish(self.head, self.staged, self.effort)
                 if isinstance(outcome, Won):
@@ -371,6 +378,7 @@ class Commit:
         """
         digest = self.staged.status.digest
         window = self.checker.window(self._judge(), self.head, first, digest=digest)
+        # Keep these times: an instant time may be completed once, so the draft takes a free one.
         self.publisher.taken |= window.times
         self.head = window.head
         self.staged = self.staged.followed(window.conflicts)
@@ -442,7 +450,11 @@ class Commit:
     def _stage_again(self, redo: Redo, conflicts: list[Conflict]) -> None:
         """Redo the buckets of some conflicts on the head, or restage all under its layout."""
         self.effort.met += conflicts
+        # Services do not count: a table that is compacted often must not make writers give up
+        # (INV-15).
         self.effort.rounds += any(conflict.counts for conflict in conflicts)
+        # Mark it as incomplete before the engine starts. If the engine fails half way, the abort
+        # then lists the partitions, because no status names all of the new files yet.
         self.staged = self.staged.rebased(self.head.version, conflicts)
         if lays_out(conflicts):
             self._restage()
@@ -484,7 +496,7 @@ class Commit:
         """Stage everything again under the head's layout; what was staged before is garbage."""
         handle, instant, head = self.checker.handle, self.checker.instant, self.head
         if self.movers.restage is None:
-            message = "a commit that cannot be staged again goes on under a new layout"
+            message = "internal error: this commit cannot be staged under a new layout"
             raise InvariantError(message)
         self.effort.restaged += 1
         self.effort.carried = 0
@@ -498,6 +510,9 @@ class Commit:
         """Return the function that redoes buckets, if that is allowed; raise Refused if not."""
         verdicts = {conflict.verdict for conflict in conflicts}
         redo, read_set = self.movers.redo, self.staged.read_set
+        # Rows that the caller computed from a read cannot be retried here. Staged again as they
+        # are, they would overwrite an update that they do not contain; only the caller can compute
+        # them anew.
         again = self.checker.request.retries and not read_set.explicit
         possible = verdicts <= {Verdict.REBASE, Verdict.RESTAGE, Verdict.RETRY}
         possible = possible and not any(conflict.whole for conflict in conflicts)

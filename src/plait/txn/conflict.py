@@ -1,8 +1,8 @@
-"""Who stands in whose way: a judge over operations and logical write sets, without I/O (INV-07).
+"""Conflict detection: a judge compares operations and logical write sets, without I/O (INV-07).
 
-The matrix says what a meeting means; the judge says whether and where two commits meet. Scopes say
-where: single buckets, whole partitions, the table, or rows appended without keys, which stand in
-nobody's way.
+The matrix (``txn/matrix.py``) says what the meeting of two operations means. The judge says whether
+and where two commits meet. A scope covers single buckets, whole partitions, the table, or rows that
+were appended without keys. Appended rows conflict with nothing.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class Conflict:
     theirs: Decision
     verdict: Verdict
     buckets: frozenset[BucketId]
-    """What must be done again: ours, and what they brought into the place that we overwrite."""
+    """The buckets to stage again: ours, and those where they added rows that we overwrite."""
     reason: str
     whole: bool = False
-    """It is not about buckets: only the whole operation can be run again."""
+    """Whether no single bucket can be redone: only the whole operation can run again."""
     keys: tuple[str, ...] = ()
     """Hashes of some keys that both wrote, as hex."""
 
@@ -107,16 +107,16 @@ class Judge:
     _: KW_ONLY
     read_set: ReadSet | None = None
     spec: TableSpec | None = None
-    """Of the table, where a predicate reaches further than what was touched."""
+    """The table's spec; needed if a predicate reaches beyond the touched buckets."""
     policy: str = FILE_GROUP
     rule: Rule | None = None
-    """The table's own policy, where it is none of Plait's."""
+    """The function of the table's own conflict policy; None for a built-in policy."""
     serializable: bool = False
-    """Whether what was read counts too, not only what was written."""
+    """Whether reads count too, not only writes (isolation ``serializable``)."""
     earlier: bool = False
-    """Whether what is judged lies between the version that was read and the one we rest on."""
+    """Whether it judges decisions between the version that was read and the one we rest on."""
     buckets: frozenset[BucketId] = field(init=False)
-    """Those that ours touched."""
+    """The buckets that our changes touched."""
     _looked: frozenset[tuple[Partition | None, int]] = field(init=False)
     """Buckets in which keys were looked up that count as read; no partition: in every one."""
 
@@ -139,6 +139,9 @@ class Judge:
         cell = self._cell(theirs)
         if cell.meets is Meets.NEVER:
             return None
+        # The order of these tests matters. A service is followed by places of rows, so its keys are
+        # never compared. After a new layout no bucket can be compared, so that is answered before
+        # any is.
         if cell.same is Verdict.CARRY:
             return self._by_place(theirs, cell)
         if cell.same is Verdict.RESTAGE:
@@ -150,6 +153,8 @@ class Judge:
             reason = f"a {theirs.operation} changes the meaning of every write"
             return Conflict(theirs, cell.same, frozenset(), reason, whole=True)
         buckets = touched_buckets(theirs.changes)
+        # Reads come before writes: if what was read has changed, the whole operation has to run
+        # again, and it does not help to know which buckets could be redone.
         if cell.same is not Verdict.REBASE and self._read_there(theirs, buckets, was_read):
             reason = "it wrote in the scope of our read"
             return Conflict(theirs, Verdict.RETRY, frozenset(), reason, whole=True)
@@ -183,6 +188,8 @@ class Judge:
         if ours.kind == SCOPE_TABLE:
             return self.buckets | buckets
         if ours.kind == SCOPE_PARTITIONS:
+            # Partitions that our predicate may reach count as ours even if no row there was
+            # replaced: rows that they added there are rows that we should have replaced.
             mine = frozenset(ours.partitions)
             mine |= {partition for partition, _ in buckets if self._reaches(partition, theirs)}
             if scope.kind == SCOPE_TABLE:
@@ -253,6 +260,8 @@ class Judge:
 
         Rows that were computed from a read are no blind writes: ``merge`` would lose the update.
         """
+        # A table's own policy decides only about buckets that both wrote. All else is judged as
+        # under the policy `key`.
         policy = self.policy if self.policy in POLICIES else KEY  # where no rule is asked
         if policy == MERGE and self._computed:
             policy = KEY

@@ -56,7 +56,7 @@ class ConflictChecker:
     instant: Instant
     request: WriteRequest
     contract: Contract
-    """Of the base."""
+    """The contract of the base."""
     _keys: list[Keys] = field(default_factory=list)
     """A cache: the keys that were loaded, for one layout of the table."""
 
@@ -141,6 +141,8 @@ class ConflictChecker:
         conflicts: list[Conflict] = []
         layout = state.table.spec.layout.id
         for decision in self.handle.cache.decisions(since, limit=until - since):
+            # Commits under another layout put their keys into other buckets. Nothing tells whether
+            # they wrote ours, so each of them counts. Services changed no row that was read.
             if decision.bucket_spec_id != layout and decision.operation in (*DATA, *SERVICES):
                 if decision.operation in DATA:
                     conflicts.append(
@@ -188,6 +190,8 @@ class ConflictChecker:
                 conflicts.append(Conflict(decision, Verdict.RESTAGE, frozenset(), _ADDED))
             if lays_out(conflicts):
                 break
+        # Share the head with the other users of this client: they need not read these decisions
+        # again.
         self.handle.cache.offer(head)
         return Window(head, conflicts, frozenset(times))
 
@@ -199,6 +203,9 @@ class ConflictChecker:
 
     def _take_in(self, decision: Decision, head: TableState, digest: Digest | None) -> TableState:
         """Apply a decision to the head, unless it says that our attempt is over."""
+        # The order is part of the protocol. A rollback of ours ends the attempt first, whatever
+        # else the decision says. The contract comes before our commit id, so that a client of
+        # another contract never goes on (INV-12).
         ended = decision.find_ended(self.instant)
         if ended is not None:
             raise Ended(decision.version, ended.reason)
@@ -221,6 +228,8 @@ class ConflictChecker:
         shape = decision.operation is Operation.SCHEMA and not self.request.brings
         if shape and state.table.only_comments(decision.schema_id):
             return None  # but what rows bring along has the ids after those of the newest schema
+        # Keys are cached by bucket, and buckets of two layouts cannot be compared: a new spec drops
+        # them.
         if not self._keys or self._keys[0].spec is not spec:
             try:
                 known = state.table.schemas

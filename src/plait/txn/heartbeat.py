@@ -1,8 +1,9 @@
-"""Heartbeats: an instant that lives long says so, and hears when it was rolled back.
+"""Heartbeats: a long-running instant shows that it is alive, and learns of its rollback.
 
-The heartbeat belongs to the instant, not to a client. The first one is due after one interval,
-so that a short commit writes none. A late one is no death sentence: only a rollback decision
-ends an instant. A writer that was dropped without an end beats no more, and is dead in time.
+The heartbeat belongs to the instant, not to a client. The first one is due after one interval, so
+a short commit writes none. A late heartbeat ends nothing: only a rollback decision ends an instant.
+If a writer object is dropped before its end, its heartbeat stops, and other clients roll the
+instant back after its time-out.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class Watch:
         """Return the decisions since the last look; all who share the client learn them by it."""
         cache = self._handle.cache
         ahead = cache.refresh().version - self._seen
+        # From the last version that was looked at, not from the head of the cache: other threads of
+        # this client may have moved the cache past our rollback.
         decisions = list(cache.decisions(self._seen, limit=min(ahead, _READ_MAX)))
         if decisions:
             self._seen = decisions[-1].version
@@ -73,6 +76,8 @@ class Heartbeat:
         self.watch = Watch(handle, instant, since=since)
         """Looks with each beat, or when it is asked to, whether the instant was rolled back."""
         self._lock = threading.Lock()
+        # The timer must not keep the writer alive: one that its caller forgot has to fall silent,
+        # so that recovery can end its instant.
         held = weakref.WeakMethod(self._beat)
 
         def step() -> None:
@@ -101,5 +106,7 @@ class Heartbeat:
             path = paths.heartbeat(self._instant)
             self._handle.store.put(path, str(self._beats).encode())
             self.watch.look()
+            # The recoverer may have removed our records before this put. It does not come back for
+            # a heartbeat that was written after it.
             if self.watch.ended_by is not None:
                 self._handle.store.delete([path])

@@ -32,7 +32,7 @@ _MOVING: Final = (Kind.LAYOUT, Kind.RESET)
 _QUIET: Final = (Kind.REWRITE, Kind.EXPIRE, Kind.NOTE, Kind.SHAPE)
 """They bring no row into a bucket that it did not have."""
 _NEAR: Final = 64
-"""So many decisions behind the manifest that is known, a newer one is looked for."""
+"""Number of decisions after the known manifest beyond which a newer one is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +149,8 @@ def is_decided(handle: TableHandle, version: int, checksum: str) -> bool:
 
 
 def _window(handle: TableHandle, state: TableState, manifest: Manifest) -> KeyWindow:
+    # A cached window can be extended only if it begins at this manifest and does not reach beyond
+    # the version that is asked for. Otherwise begin again at the manifest.
     window = handle.index_cache.window
     if (
         window is None
@@ -201,6 +203,8 @@ class _Adding:
 
     def take(self, decision: Decision) -> None:
         window = self.window
+        # Checksums prove that the window continues the decision from which the index was built. An
+        # index that was copied from another table fails here; it must not hide keys of this one.
         if decision.previous != window.decision:
             why = "it is that of another table"
             self.window = window.losing(why, decision.version, decision.checksum)
@@ -229,6 +233,7 @@ class _Adding:
             else:
                 room -= len(part)
                 parts.append(part)
+        # Files of a bucket without a digest of keys may have any key: the bucket is read whole.
         for bucket in _buckets(changes.added):
             if bucket not in told:
                 whole[bucket] = decision.version

@@ -28,12 +28,12 @@ class KeyOverlap:
     """Which keys of ours others wrote in a bucket."""
 
     known: bool
-    """Whether both say which keys they mean; if not, they may share any."""
+    """Whether both sides list their keys; if not, they may share any."""
     hashes: Hashes
     looked: bool = False
     """Whether we only looked these keys up."""
     elsewhere: bool = False
-    """Whether they wrote these keys in another partition than we."""
+    """Whether they wrote these keys in a partition other than ours."""
     chosen: bool = False
     """Whether they wrote rows for which our predicate holds."""
 
@@ -44,21 +44,21 @@ class KeyOverlap:
 
 
 UNKNOWN = KeyOverlap(known=False, hashes=_NOBODY)
-"""Nobody can tell."""
+"""It is not known which keys both sides wrote."""
 APART = KeyOverlap(known=True, hashes=_NOBODY)
-"""They share none."""
+"""The two sides share no key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Whose keys count where a key names one row in all partitions."""
+    """Which keys are compared in a table whose keys are unique across partitions."""
 
     gone: bool = False
-    """Whether keys that they took away count too; where they do not say which, any may."""
+    """Whether keys that they removed count too; if they do not list them, any key may."""
     ours_told: bool = False
-    """Whether our files do not tell every key that came in: a later part took some away."""
+    """Whether our files do not show every key that came in: a later operation removed some."""
     theirs_told: bool = False
-    """The same of theirs."""
+    """Whether the same is true of their files."""
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class Keys:
     _loaded: dict[tuple[int, BucketId, bool], Hashes | None] = field(default_factory=dict)
     _arrived: dict[tuple[int, BucketId], Hashes] = field(default_factory=dict)
     _alive: list[Changes] = field(default_factory=list)
-    """What the cache knows by ``id``."""
+    """Keeps alive the objects whose ``id`` is a key of the cache."""
 
     def met(self, ours: Changes, theirs: Changes, bucket: BucketId) -> KeyOverlap:
         """Compare the keys that we wrote or looked up in a bucket with those that others wrote.

@@ -16,7 +16,7 @@ from plait.txn.signs_of_life import Silence
 from plait.txn.table_handle import TableHandle
 
 _BEATS = 2
-"""The living beat within so many intervals, counted from when their machine is awake again."""
+"""Number of intervals in which a living writer beats once its machine is awake again."""
 
 
 def is_alive(
@@ -32,6 +32,7 @@ def is_alive(
         now_ms: the time by the store's clock; None if nobody can tell: then the proof alone counts.
         default_s: the time-out of instants whose record does not tell theirs.
     """
+    # Proof comes first: it needs no clock, so a killed writer on this machine is ended at once.
     if has_ended(pending.process):
         return False
     silent, limit_ms = silence_ms(pending, now_ms), (pending.timeout_s or default_s) * 1000
@@ -54,7 +55,7 @@ _BOOT = _PROC / "sys/kernel/random/boot_id"
 _ENDED = ("Z", "X", "x")
 """States of a thread that will never run again: zombie and dead."""
 _STATE, _START = 0, 19
-"""Where they stand in a stat line, counted after the name of the program."""
+"""Positions of state and start time in a stat line, counted after the program's name."""
 
 
 def process_mark() -> str:
@@ -81,6 +82,8 @@ def has_ended(mark: str) -> bool:
         return True
     except (OSError, OverflowError):
         return False
+    # The id exists, but another process may have it now; only the start time tells. If that cannot
+    # be read, the writer counts as alive: ending a living writer costs all of its work.
     fields = _stat(_PROC / number / "stat")
     if not fields:
         return False

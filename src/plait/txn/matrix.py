@@ -24,7 +24,7 @@ class Meets(enum.StrEnum):
 
     NEVER = "never"
     SCOPES = "scopes"
-    """Where what they reach overlaps."""
+    """Where their scopes overlap."""
     ALWAYS = "always"
 
 
@@ -86,7 +86,7 @@ SERVICES: Final = (*REWRITES, Operation.EXPIRE)
 """Services that have records and files as writers do. They make no writer fail (INV-15)."""
 SWAPS: Final = (Operation.REPUSH, Operation.REPUSH_SOURCE)
 NO_RIVALS: Final = (*SERVICES, Operation.ARCHIVE, *SWAPS)
-"""They have pending records, and no writer gives way to them."""
+"""Operations with pending records that do not exclude a writer from a single-writer table."""
 DATA_KINDS: Final = (Kind.ROWS, Kind.PLACE)
 WRITERS: Final = (*DATA_KINDS, Kind.REWRITE, Kind.EXPIRE)
 """Kinds that stage files, and so have a side of their own in the matrix."""
@@ -98,9 +98,9 @@ class Cell:
 
     meets: Meets
     apart: Verdict
-    """In a bucket where they wrote other keys than we."""
+    """Verdict for a bucket in which they wrote other keys than we did."""
     same: Verdict
-    """In a bucket where they wrote a key of ours, or where nobody can tell."""
+    """Verdict for a bucket in which they wrote a key of ours, or may have."""
 
 
 def _every(meets: Meets, verdict: Verdict) -> Mapping[str, Cell]:

@@ -80,6 +80,8 @@ def publish(
         CorruptMetadataError: the newest decision is damaged; nothing was written.
         CommitOutcomeUnknownError: the store does not say; nothing may be deleted.
     """
+    # A change of the contract is a decision too. If one comes after `state`, it takes the slot that
+    # we try, and we lose it: so nothing is decided under a contract that has ended (INV-12).
     handle.require_contract(state.table.contract)
     require_writable(state)
     now_ms, where = handle.store.now_ms(), paths.slot(state.version)
@@ -120,12 +122,16 @@ def _put(handle: TableHandle, state: TableState, decision: Decision, body: bytes
     slot, ours = paths.slot(decision.version), False
     for _ in range(_TRIES):
         try:
+            # After an error the bytes may be in the slot all the same. Another try is safe: the
+            # slot then has our `attempt`, and the read below recognises it (INV-10).
             ours = ours or handle.store.put_if_absent(slot, body)
         except StorageError as problem:
             error = problem
         try:
             theirs = None if ours else handle.cache.timeline.find(decision.version)
             ours = ours or (theirs is not None and theirs.attempt == decision.attempt)
+            # The slot is lost only to a decision that continues the same history. Any other one is
+            # of another timeline, and its writer takes it away: wait, and look again.
             if theirs is not None and not ours and theirs.previous == state.checksum:
                 return Lost(theirs)
             handle.cache.require_same_table(state)

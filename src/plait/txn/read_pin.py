@@ -34,7 +34,7 @@ TTL_S = 600.0
 TTL_S_MAX = 24 * 3600.0
 RENEW_S = 60.0
 _RENEWALS = 2
-"""The living renew within so many intervals, counted from when their machine is awake again."""
+"""Number of intervals in which a living reader renews once its machine is awake again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,8 @@ def read_pinned(
     Raises:
         InstantExpiredError: it asked for a version that was cleaned.
     """
+    # An old version is fine: a pin protects its version and all newer ones, so it keeps more files
+    # than needed, never fewer.
     known = handle.cache.known().version
     read_pin = ReadPin(handle, max(0, known if since is None else min(since, known)))
     try:

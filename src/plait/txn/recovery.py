@@ -153,10 +153,13 @@ def roll_back_failed(
     its work, never the table its rows (INV-03).
     """
     pending = load_pending(handle.store)
+    # A record that was stamped by a clock ahead of the store's would seem alive until that time.
     for each in pending:
         signs = (*each.records, *filter(None, [each.heartbeat]))
         renew_signs(handle.store, ((path, each.touched_ms) for path in signs))
     doubtful = [] if everything else _living(handle, pending)
+    # An instant that seems alive may be decided already: its writer died after its decision and
+    # before it removed the records. Such records are removed, and nothing is rolled back.
     decided: dict[Instant, Outcome] = {}
     if doubtful:
         since = min(each.v0 for each in doubtful)

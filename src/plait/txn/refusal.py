@@ -50,6 +50,8 @@ def find_commit(store: Store, state: TableState, commit_id: str) -> int | None:
     if not undone:
         return None
     replays = [at for at, name in state.lineage.replays if name == commit_id]
+    # A replay counts if it came after the newest commit that was undone, and if no restore undid
+    # the replay itself.
     if any(contains(state, at) and at > undone[0] for at in replays):
         return None
     what = f"commit id {commit_id!r}"

@@ -61,15 +61,15 @@ class CommitQueue:
 
 _POLL_S, _POLL_S_MAX = 0.005, 1.0
 _POLL_S_NEXT = 0.03
-"""Who is next in the queue looks so often."""
+"""Seconds between two looks of the commit that is next in the queue."""
 _LOOKS = 4
-"""So often those behind look in the time that those before them will probably take,"""
+"""Number of looks of the others in the time that those before them will probably take."""
 _POLL_SHARE = 20
-"""and everybody less often the longer nobody is through."""
+"""A look waits at least this fraction of the time in which nobody got through."""
 _REST = 2
-"""So many times what a look takes passes before the next: a slow store is left to the others."""
+"""Minimum pause between two looks, in durations of a look: it spares a slow store."""
 _SILENT = 3
-"""Heartbeats that did not come."""
+"""Number of missed heartbeats after which a holder is silent."""
 
 
 def publish_reservation(handle: TableHandle, reserved: Reserved, *, since: int) -> None:
@@ -121,10 +121,10 @@ class ReservationQueue:
     handle: TableHandle
     instant: Instant
     check_alive: Callable[[], None]
-    """Raises when there is nothing to wait for any more."""
+    """Raises if our instant was rolled back, so that waiting is pointless."""
     _reserved: bool = False
     _given_up: set[str] = field(default_factory=set)
-    """Holders that were silent, by nonce."""
+    """Nonces of holders that were silent; they are not waited for again."""
 
     def take_turn(
         self, head: TableState, judge: Judge, rounds: int, *, lost: bool, until: float
@@ -144,6 +144,8 @@ class ReservationQueue:
         Returns:
             Whether others may have committed meanwhile, so that it has to look again.
         """
+        # The round that is about to start counts too: reserve before it, so that nobody gets ahead
+        # while the buckets are staged again.
         due = rounds + 1 >= head.table.options.count("commit.reserve.after")
         due = due and judge.operation not in SERVICES
         reserves = due and not self._reserved and (lost or bool(self.before_us(head, judge)))
@@ -193,6 +195,8 @@ class ReservationQueue:
             self.check_alive()
             looked, before = clock.monotonic(), len(left)
             head = handle.cache.refresh(checked=False)
+            # Wait only for those that were there at first. Later ones wait for us if we reserved,
+            # and otherwise a steady stream of them would keep us here until the deadline.
             left = [each for each in self.before_us(head, judge) if each in first]
             if len(left) < before:
                 moved = looked
@@ -214,6 +218,7 @@ class ReservationQueue:
         )
         silent = found_s > _SILENT * interval_s
         if silent:
+            # A silent holder may be dead: the maintenance after our commit looks for it.
             handle.sightings.meet_silence()
             self._given_up.add(holder.nonce)
         return silent

@@ -18,12 +18,12 @@ from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 
 _ARCHIVERS = (Operation.ARCHIVE, None)
-"""Operations of pending records whose instants may have files of the archive; None: not known."""
+"""Operations whose instants may have written archive files; None is an unknown operation."""
 BATCH_MAX = 1_000
-"""Instants that one decision ends, at most."""
+"""Maximum number of instants that one decision ends."""
 _BATCH_TEXT_MAX = 4 << 20
-"""So long the names of their partitions are together, but for a single instant that has more: a
-decision of more than ``SLOT_BYTES_MAX`` cannot be published, and the dead would stay for ever."""
+"""Maximum size of the partition names in one decision; a single instant may have more. A decision
+larger than ``SLOT_BYTES_MAX`` cannot be published, and dead instants would stay for ever."""
 
 
 def publish_rollback(
@@ -66,6 +66,8 @@ def publish_rollbacks(
 
     def draft(state: TableState) -> Decision | None:
         decided.update(find_outcomes(handle, state, [each.instant for each in wanted], since))
+        # Look again on each head: a writer may commit its instant in the very slot that we lost
+        # (INV-03).
         ended = tuple(each for each in wanted if each.instant not in decided)
         if not ended:
             return None
@@ -148,6 +150,8 @@ def _end_batch(
         handle.ports.observer.phase("delete", instants=len(doomed))
         archived = any(e.operation in _ARCHIVERS for e in batch if e.instant in doomed)
         deleted = _delete_files(handle, doomed, archived=archived)
+    # The decision comes first, then files, then records. A crash in between leaves records, and the
+    # next recovery finds the instants decided and deletes what is left.
     deleted |= _delete_unnamed(handle, {i: places[i] for i in places if i not in doomed})
     handle.store.delete([path for each in batch for path in each.records])
     handle.store.delete([each.heartbeat for each in batch if each.heartbeat is not None])
@@ -157,6 +161,8 @@ def _end_batch(
 
 def places_of(handle: TableHandle, pending: PendingInstant) -> tuple[Partition, ...]:
     """Return the partitions in which a pending instant may have files."""
+    # Without partition columns, in any layout that the table ever had, files lie in the root, which
+    # no record names.
     table = handle.cache.known().table
     layouts = (table.spec.layout, *(each.layout for each in table.former))
     if all(layout.partition_by for layout in layouts):

@@ -72,6 +72,8 @@ def _publish(handle: TableHandle, state: TableState, draft: Decision) -> Won | L
     record = write_record(handle, state, draft.instant, draft.operation)
     written: list[str] = []
     try:
+        # The pending record is on the store by now. If we die with manifests written, recovery
+        # finds this instant undecided, rolls it back, and deletes them.
         references = handle.cache.timeline.write_manifests(draft.instant, "a1", sections)
         written = [str(e["manifest"]) for e in references.values() if isinstance(e, dict)]
         outcome = publish(handle, state, draft, references)

@@ -1,8 +1,9 @@
-"""Signs of life of instants and readers, as this client saw them; kept from commit to commit.
+"""A cache of the last signs of life of instants and readers that this client saw.
 
-``Sightings`` is for manners only: a dead holder of a place is waited for once by a client, not by
-each commit of it. Who may be rolled back is judged by the store's clock, elsewhere; ``Doubts`` says
-when such a judgement must wait, since the machine itself slept.
+It is kept from commit to commit. ``Sightings`` affects fairness, never correctness: a client waits
+for a dead holder of a reservation once, not in each of its commits. Which instants may be rolled
+back is decided elsewhere (``txn/liveness.py``), by the store's clock. ``Doubts`` delays such a
+decision when this machine itself was asleep.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ class _Seen:
     sign: bytes | None
     """The heartbeat as read; None before the first."""
     since: float
-    """When it was first read like this."""
+    """Time at which this content was read first."""
     looked: float
     """When it was last read."""
     asked: float
-    """When it was last asked for, with or without an answer."""
+    """Time of the last attempt to read it, successful or not."""
 
 
 class Sightings:
@@ -40,15 +41,15 @@ class Sightings:
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
         self.met_silence = False
-        """Whether a commit was held up by somebody silent since it was last taken."""
+        """Whether a silent holder has delayed a commit since the last ``take_met_silence``."""
         self._taken: float | None = None
 
     def meet_silence(self) -> None:
-        """Hear that a commit was held up by somebody who gives no sign."""
+        """Record that a silent holder delayed a commit."""
         self.met_silence = True
 
     def take_met_silence(self, clock: Clock, *, every_s: float) -> bool:
-        """Tell, at most so often, whether a commit was held up since by somebody silent."""
+        """Tell whether a silent holder delayed a commit; True at most once in ``every_s``."""
         now = clock.monotonic()
         if not self.met_silence or (self._taken is not None and now - self._taken < every_s):
             return False
@@ -56,9 +57,10 @@ class Sightings:
         return True
 
     def silence_s(self, store: Store, clock: Clock, instant: Instant, *, every_s: float) -> float:
-        """Tell for how long none was heard when it was last looked for, which is at most so often.
+        """Return for how long the heartbeat had not changed when it was last read.
 
-        What cannot be read is no news: whoever waits out of manners does not fail for it.
+        It is read at most once in ``every_s``. A failed read changes nothing: it must not fail a
+        commit that only waits for the sake of fairness.
         """
         now, seen = clock.monotonic(), self._seen.get(instant.nonce)
         if seen is None or now - seen.asked >= every_s:
@@ -84,15 +86,16 @@ class Sightings:
 class Doubts:
     """Silences that a sleep of this machine may explain, by its monotonic clock.
 
-    Who slept through an hour with its writers finds them silent for an hour. They are condemned
-    only if they stay silent for a fresh interval in which the machine was awake.
+    A machine that sleeps for an hour, with the writers that run on it, finds them silent for an
+    hour afterwards. They count as dead only if they stay silent for another interval in which the
+    machine was awake.
     """
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, float]] = {}
 
     def spares(self, clock: Clock, name: str, sign: Silence) -> bool:
-        """Tell whether nobody may be condemned for a silence yet.
+        """Tell whether a silence does not prove a death yet.
 
         Args:
             clock: this machine's.
@@ -104,6 +107,7 @@ class Doubts:
             return False
         now = clock.monotonic()
         last, since = self._seen.get(name, (None, now))
+        # A newer sign than the one in doubt: the doubt begins anew with it.
         if last != sign.at_ms:
             if len(self._seen) >= _DOUBTS_MAX:
                 self._seen.clear()
@@ -117,19 +121,19 @@ class Silence:
     """For how long somebody gave no sign, by the store's clock."""
 
     at_ms: int
-    """When the last sign was given."""
+    """Time of the last sign, by the store's clock."""
     silent_ms: int
     limit_ms: float
-    """What is too long."""
+    """Silence in milliseconds after which somebody counts as dead."""
     fresh_s: float
-    """In so much time the living give a sign."""
+    """Seconds within which a living instant or reader gives a sign."""
 
 
 def renew_signs(store: Store, signs: Iterable[tuple[str, int | None]]) -> None:
-    """Write signs of life anew whose times have not come, so that they age from now on.
+    """Rewrite signs of life that are dated in the future, so that they age from now on.
 
-    A clock that was ahead stamped them. Who lives gives the next sign soon all the same; a sign of
-    the dead would last until its time has come, and nothing would be cleaned meanwhile.
+    A clock that was ahead stamped them. A living writer gives its next sign soon anyway. The sign
+    of a dead one would count until its date, and nothing would be cleaned until then.
 
     Args:
         store: where they are.

@@ -46,7 +46,7 @@ class TableHandle:
     cache: StateCache
     lock: LockProvider
     contract: Contract | None = None
-    """What this client was opened under; None: whatever the table says."""
+    """The contract under which this client was opened; None accepts whatever the table has."""
     upkeep: Upkeep | None = None
     """Called after each commit of this client; None: the client does no upkeep."""
     consent: Consent = NOTHING
@@ -54,7 +54,7 @@ class TableHandle:
     sightings: Sightings = field(default_factory=Sightings)
     doubts: Doubts = field(default_factory=Doubts)
     index_cache: IndexCache = field(default_factory=IndexCache)
-    """What this client has read of the record index."""
+    """The parts of the record index that this client has read."""
 
     @property
     def identity(self) -> str:

@@ -68,6 +68,8 @@ def find_applied(store: Store, state: TableState, token: Token) -> int | None:
                 EpochUnknownError, token, None, "and the table knows none before it", hint
             )
         return None
+    # An old epoch may be a repetition: it is answered by its first result, never applied again
+    # (INV-09).
     if token.epoch <= last.epoch:
         return _require_same(store, state, token, last)
     if token.epoch > last.epoch + 1:

@@ -87,7 +87,7 @@ from plait.txn.table_handle import TableHandle, client, require_slots
 from plait.txn.tokens import first_result
 
 _GRACE_S = 2.0
-"""An older writer waits so long for a younger one to give way."""
+"""Seconds that an older writer waits for a younger one to give way."""
 _POLL_S = 0.05
 
 
@@ -183,6 +183,8 @@ def _admit(handle: TableHandle, record: PendingInstant, *, began: bool) -> None:
     until = clock.monotonic() + _GRACE_S * (2 if began else 1)
     backoff = handle.ports.backoff(_POLL_S, _GRACE_S)
     while True:
+        # Our own record was written before this list is read. So of two writers that begin at once,
+        # at least one sees the other.
         rivals = _rivals(handle, record)
         now_ms, default_s = handle.store.now_ms(), _timeout_s(handle)
         living = [each for each in rivals if is_alive(handle, each, now_ms, default_s)]
@@ -276,12 +278,12 @@ class OptimisticTransaction:
     tried: bool = False
     """Whether its commit may have been published."""
     distributed: bool = False
-    """Whether tasks elsewhere wrote inflight records of their own."""
+    """Whether tasks in other processes wrote inflight records of their own."""
     ledger: SinkLedger | None = None
     """Which sinks hold the rows, once all of them do (RFC 0022)."""
     result: CommitResult | None = None
-    """What ``commit_or_abort`` returns. That of its own decision is here from the moment it stands:
-    an interrupt of the end does not undo it."""
+    """Result that ``commit_or_abort`` returns. It is set as soon as the decision is published, so
+    an interrupt during the cleanup does not lose it."""
     pid: int = field(default_factory=os.getpid)
 
     @classmethod
@@ -338,6 +340,9 @@ class OptimisticTransaction:
         *,
         resumed: bool = False,
     ) -> Self:
+        # The record is on the store before this look at the head. A clean lists records after its
+        # decision, so either it sees ours, or we see its decision and use none of its files
+        # (INV-05).
         base = handle.cache.refresh(checked=False)  # publish looks whether it is the same table
         interval_s = base.table.options.seconds("heartbeat.interval")
         heartbeat = Heartbeat(handle, record.instant, interval_s=interval_s, since=record.v0)
@@ -470,6 +475,8 @@ class OptimisticTransaction:
             Obsolete: it is a rewrite of which nothing is left.
             CommitOutcomeUnknownError: the store does not say; nothing was deleted.
         """
+        # From here on a decision may be published. So an abort has to publish a rollback, even if
+        # it seems that nothing was written.
         self.tried = True
         rests_on, reads = self.base.version, read_set or self.read_set
         commit = Commit(
@@ -552,6 +559,8 @@ class OptimisticTransaction:
         return self.result
 
     def _remove_records(self) -> None:
+        # Tasks of a distributed write put records of their own. This process does not know their
+        # names, so only then the pending folder is listed.
         doomed = list(self.records)
         if self.heartbeat.beaten or self.distributed:
             doomed.append(paths.heartbeat(self.instant))
@@ -612,6 +621,8 @@ class OptimisticTransaction:
             return  # a forked child leaves the work of its parent alone
         self.open = False
         self.heartbeat.stop()
+        # Under any contract: taking back our own attempt changes no row. If it turns out that the
+        # instant was committed after all, `outcome` says so, and no file is deleted.
         rolled_back = False
         try:
             if wrote or self.tried:
