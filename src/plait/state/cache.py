@@ -86,6 +86,9 @@ class StateCache:
         known = self._state
         if known is None:
             return self._first_look()
+        # The slot after the known version is read first. If something is there and continues what
+        # is known, that alone proves that the table is the same, so only the quiet case costs a
+        # second read.
         state = self._advance(known)
         if checked and state.version == known.version:
             self.require_same_table(state)
@@ -119,6 +122,9 @@ class StateCache:
                     self.require_same_table(state)
             except (CorruptMetadataError, TableNotFoundError) as error:
                 first = first or error
+                # An older checkpoint is tried only while nothing was shown: what lies below damage
+                # of the timeline was kept by `_advance`, and must not be replaced by something
+                # older.
                 if start.checkpoint < 0 or self._state is not None:
                     raise first from None
                 continue
@@ -136,6 +142,8 @@ class StateCache:
             below = reached[-1]
             if below.version == start.version:
                 self.require_same_table(start)
+            # Keep what lies below the damage before the error is raised: `snapshot` can still show
+            # it.
             self._keep(below)
             if not isinstance(error, CorruptMetadataError):
                 raise
@@ -227,6 +235,8 @@ class StateCache:
                     state = state.apply(decision, where=paths.slot(decision.version))
                     reached[-1] = state
             except InstantExpiredError:
+                # The slots after `state` were emptied by an archive, so a checkpoint covers them.
+                # One below them would lead here again and again, hence `least`.
                 newest = load_newest(self.store, least=state.version + 1)
                 if newest is not None and newest.version > state.version:
                     state = newest
@@ -243,6 +253,8 @@ class StateCache:
         What is known is not read again: a decision never changes.
         """
         known = self._state
+        # Decisions in the tail are complete, so reading them here is as good as reading their
+        # slots. A tail that was squeezed has lost them, and `recent` says so by None.
         recent = None if known is None else known.recent(since)
         held = [] if recent is None else recent[::-1][:limit]
         yield from held
@@ -251,6 +263,8 @@ class StateCache:
     def advance(self, decision: Decision) -> TableState:
         """Take in a decision that this client has just published: no read."""
         state = self.known()
+        # Another thread of this client may have moved on already. Then its state includes our
+        # decision.
         if decision.version == state.version + 1:
             state = state.apply(decision, where=paths.slot(decision.version))
         return self._keep(state)
@@ -298,6 +312,8 @@ class StateCache:
                 if isinstance(error, InstantExpiredError):
                     state, anew = self.refresh(), False
                 else:
+                    # Damage gets one more try by other parts: the checkpoint may have been replaced
+                    # while it was read. Damage that is met twice at one version is real.
                     anew = look == 0 and bool(state.parts)
                     state = self._renewed()
                 if state.version == before and not anew:
@@ -323,6 +339,8 @@ class StateCache:
         """
         state = self.known()
         since = state.version - max(state.checkpoint, 0)
+        # Writers do not agree on who writes it. If two do, one of them loses at `state.json` and
+        # deletes its parts, which costs a little time.
         if since < interval:
             return False
         if state.version % interval:
@@ -341,6 +359,8 @@ class StateCache:
         That one tells bounds that no decision does, and they are to outlive it. Without it the
         state is as right: that costs time only (INV-11).
         """
+        # A rebuild found bounds by reading files. They are in its checkpoint alone, so a checkpoint
+        # that is folded from decisions would lose them again.
         rebuilt = _newest_rebuild(state.tail)
         if rebuilt is None:
             return state
@@ -356,6 +376,8 @@ class StateCache:
     def _keep(self, state: TableState, *, same_version: bool = False) -> TableState:
         with self._lock:
             known = self._state
+            # Threads finish in any order. The state only moves forward, so that nobody who has seen
+            # a version is shown an older one.
             if known is not None and known.version > state.version:
                 return known
             if known is not None and known.version == state.version and not same_version:
@@ -378,6 +400,8 @@ class StateCache:
                 older = try_checkpoint(self.store, version) if version < newest.version else None
                 if older is not None:
                     yield older
+        # Version 0 comes last. It is right whenever it can be read, but applies every decision
+        # again.
         first = self.timeline.find(0)
         if first is None:
             if newest is None:

@@ -48,7 +48,7 @@ MERGED_ROWS_MAX = 1 << 16
 """A writer takes in no part that is larger: it must not pay for the size of the table."""
 _STATE_BYTES_MAX = 256 << 20
 _NODES_MAX = 2 * NODES_MAX
-"""A state says more than a decision: it sums them up."""
+"""Maximum number of JSON nodes: a state has more than a decision."""
 _NONSENSE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 _HINT_BYTES_MAX = 64
 
@@ -79,6 +79,8 @@ def _write_merged(store: Store, state: TableState, ports: Ports) -> TableState:
     Raises:
         CorruptMetadataError: the parts are wrong, or do not tell their sums.
     """
+    # Never build on parts that are known to be wrong: the damage would be copied into a checkpoint
+    # that looks new. The caller writes all events in one part instead, from the decisions.
     if state.trust.wrong:
         message = "the parts that it would rest on are wrong"
         raise CorruptMetadataError(message, path=paths.checkpoint(state.parts[-1].last))
@@ -87,6 +89,8 @@ def _write_merged(store: Store, state: TableState, ports: Ports) -> TableState:
     events = _typed(gathered(state.tail), kinds)
     places = [tail_places(store, state)]
     kept = _kept(store, parts, frozenset(events.condemned["path"].to_pylist()))
+    # From the newest part backwards, since a part covers consecutive versions. Parts from `kept` on
+    # are taken in whatever their size: their files may be deleted at any time.
     while len(parts) > kept or (parts and _is_taken_in(parts[-1], events)):
         older = parts.pop()
         places.append(without_counts(load_places(store, older, state.cache)))
@@ -155,13 +159,19 @@ def _write(
     based = replace(state, parts=parts, tail=(), checkpoint=state.version, trust=trust)
     body = json.dumps(_document(based), separators=(",", ":")).encode()
     sealed = json.dumps({"checksum": checksum_of(body), "state": body.decode()}).encode()
+    # `state.json` comes after the parts that it names, so a checkpoint that can be seen is whole. A
+    # crash before it leaves parts that nothing names.
     if not store.put_if_absent(paths.checkpoint(state.version), sealed):
         store.delete([file.path for file in part.files])
         return None
+    # The hint comes last: one that is missing or old costs a listing, while one that came first
+    # could name a checkpoint that is never written.
     store.put(paths.CHECKPOINT_HINT, str(state.version).encode())
     # Of an emptied slot, a reader finds out whether the checkpoint is of its table.
     if Timeline(store).holds(state.version, state.checksum, emptied=True):
         return based
+    # The table was replaced while we wrote. Take the checkpoint back, and only if its bytes are
+    # ours: the new table may have one of the same version.
     store.delete([paths.CHECKPOINT_HINT, *(file.path for file in part.files)])
     if store.find(paths.checkpoint(state.version), size_max=_STATE_BYTES_MAX) == sealed:
         store.delete([paths.checkpoint(state.version)])
@@ -198,6 +208,8 @@ def load_newest(store: Store, *, least: int = 0) -> TableState | None:
     must be covered, a hint below ``least`` is not followed.
     """
     hinted = hinted_checkpoint(store)
+    # A damaged checkpoint is skipped, not reported: an older one and the decisions show the same
+    # (INV-11).
     if hinted is not None and hinted >= least:
         state = try_checkpoint(store, hinted)
         if state is not None:

@@ -43,6 +43,7 @@ def changed_files(folded: Folded, completed: Mapping[int, int]) -> pa.Table:
     removed = np.flatnonzero(np.isin(ended, wanted))
     later = np.flatnonzero(np.isin(masked_at, wanted))
     # what a mask is of: the addition before it, if the file is not gone and was there before
+    # A restore may have added the file more than once, and each addition has masks of its own.
     owner = Succession.of(files).find_last(
         masks["path"].take(pa.array(later)), masked_at[later] - 1
     )

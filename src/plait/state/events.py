@@ -72,7 +72,7 @@ TABLES: Mapping[str, pa.Schema] = {
 }
 
 _MASK = {"masked": "rows"} | {f.name: f.name for f in MASKED if f.name not in ("path", "rows")}
-"""Columns of LIVE that a mask sets, and where they stand in its events."""
+"""By column of LIVE that a mask sets, the column of its events that has the value."""
 _FIRST = LIVE.field("first_version")
 _SCHEMA = operator.attrgetter("schema")
 
@@ -137,7 +137,7 @@ class LiveEntry:
 
     @property
     def events(self) -> Events:
-        """What it did to files."""
+        """Events of its changes to files."""
         if self.made is None:
             self.made = Events() if self.decision is None else events_of([self.decision])
         return self.made
@@ -169,6 +169,8 @@ def events_of(decisions: Sequence[Decision]) -> Events:
         if decision.cleaned is not None:
             condemned += decision.cleaned.condemned
             deleted += decision.cleaned.deleted
+        # Garbage is condemned by the decision that names it. A clean deletes it later, once no
+        # pending instant may still write or need it (INV-05).
         elif decision.changes.garbage.num_rows:
             paths = decision.changes.garbage["path"].to_pylist()
             condemned += [(path, decision.version) for path in paths]
@@ -320,6 +322,8 @@ def fold(events: Events) -> Folded:
     files = kept.append_column("until", _removed_at(kept, events.removed))
     masked = pc.is_in(kept["path"], value_set=events.masked["path"].combine_chunks())
     known = kept["path"].filter(masked).combine_chunks()  # memory follows the masks, not the files
+    # Masks of files that are not in these events belong to an older part. They are left out here,
+    # and `compact` keeps them for the fold with that part.
     masks = events.masked.filter(pc.is_in(events.masked["path"], value_set=known))
     # A mask that is condemned ended before the horizon.
     return Folded(
@@ -389,6 +393,8 @@ def compact(events: Events, *, shown: Shown, oldest: bool) -> Events:
     else:
         removed, condemned, deleted = events.removed, events.condemned, events.deleted
         known = folded.files["path"].combine_chunks()
+        # The files of these masks were added in an older part: only a fold with that part can tell
+        # whether they are still needed.
         foreign = pc.invert(pc.is_in(events.masked["path"], known))
         masks = pa.concat_tables([masks, events.masked.filter(foreign)])
     return Events(
@@ -416,12 +422,12 @@ class Succession:
     """Events, sorted by path and version; a path has one event at most in each version."""
 
     places: Numbers
-    """Where each of them stands in its table."""
+    """Row number of each event in its table."""
     _paths: pa.Array
     _versions: Numbers
     """Each version once, rising."""
     _keys: Numbers
-    """A number for path and version; rising."""
+    """One number for each pair of path and version, in rising order."""
 
     @classmethod
     def of(cls, events: pa.Table) -> Succession:
@@ -429,6 +435,8 @@ class Succession:
         encoded = events["path"].combine_chunks().dictionary_encode()
         codes = encoded.indices.to_numpy().astype(np.int64)
         versions, ranks = np.unique(events["version"].to_numpy(), return_inverse=True)
+        # One integer for path and version sorts and searches all paths at once. Ranks instead of
+        # versions keep it below 64 bits, however large versions are.
         keys = codes * (len(versions) + 1) + ranks + 1
         places = np.argsort(keys, kind="stable")
         return cls(places, encoded.dictionary, versions, keys[places])

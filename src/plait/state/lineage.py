@@ -102,6 +102,8 @@ class Horizons:
         """
         raised, final = self.raised, max(self.final, cleaned.final)
         if cleaned.undo is not None:
+            # An undo takes back the clean of version `undo` and all later ones, whose horizons are
+            # higher.
             raised = tuple(each for each in raised if each.version < cleaned.undo)
         elif cleaned.horizon > self.oldest:
             raised = (*raised, Raised(version, cleaned.horizon))
@@ -143,7 +145,7 @@ class Late:
 
     @property
     def nonce(self) -> str:
-        """What the names of its files carry."""
+        """The nonce in the names of its files."""
         return self.instant.rsplit("-", 1)[-1]
 
 
@@ -152,7 +154,7 @@ class Reservation:
     """A place kept for an instant that is still open."""
 
     version: int
-    """Of its decision: of two in one place the older goes first."""
+    """Version of its decision: of two reservations of one place the older goes first."""
     reserved: Reserved
 
 
@@ -174,6 +176,8 @@ def reservations_after(
         return (*before, Reservation(decision.version, decision.reserved))
     if not before:
         return before
+    # A reservation ends with its holder, committed or rolled back. Nothing else removes it, so a
+    # dead holder keeps its place until recovery ends it.
     ended = {decision.instant.nonce, *(each.instant.nonce for each in decision.rolled_back)}
     return tuple(each for each in before if each.reserved.holder.nonce not in ended)
 
@@ -195,7 +199,7 @@ class Lineage:
     restarts: Mapping[str, int] = field(default_factory=dict)
     """Applications that a replay set back to their beginning, and its version."""
     features: tuple[str, ...] = ()
-    """What a client must know since the first of all these."""
+    """Features that a client must know since the first restore, savepoint or replay."""
 
     def apply(self, decision: Decision) -> Lineage:
         """Return the lineage after one more decision."""
@@ -232,6 +236,8 @@ class Lineage:
     def spans(self, head: int) -> tuple[Versions, ...]:
         """Return the versions whose commits the table contains at a version, oldest first."""
         spans: list[Versions] = []
+        # From the newest restore backwards: each one replaces all that lies between its target and
+        # itself, older restores included, so those are passed over.
         for version, to in reversed(self.restores):
             if version <= head:
                 spans.append((version, head))

@@ -51,7 +51,7 @@ Key = TypeVar("Key", str, int)
 _ORDER: Final = ("directory", "path", "version")
 _IN_TIME: Final = ("commits", "tokens")
 _COLD: Final = ("stats",)
-"""Columns that nobody plans with: they are read for those who ask."""
+"""Columns that planning does not need; they are read only on request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class PartFile:
     rows: int
     size: int
     footer: int
-    """The hash of its footer."""
+    """Hash of the footer, which is checked before pieces are read."""
     sha256: str
 
     @property
@@ -177,6 +177,8 @@ class PieceReader:
         Raises:
             CorruptMetadataError: the file is damaged, or not sorted.
         """
+        # A file that is not sorted is refused as damaged: the binary search would silently miss
+        # rows.
         least, most = self._ends("path", str)
         found: set[int] = set()
         for name in names.to_pylist():

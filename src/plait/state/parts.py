@@ -87,6 +87,8 @@ def recover_part(
         return load_part(store, part, tables, kinds)
     except CorruptMetadataError as error:
         _log.warning("reading versions %d to %d again: %s", part.first, part.last, error)
+        # The decisions are the truth, and a part is only their digest. They may be in the archive
+        # by now; that costs time (INV-11).
         count = part.last - part.first + 1
         try:
             decisions = list(Timeline(store).load_after(part.first - 1, limit=count))

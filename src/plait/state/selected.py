@@ -40,12 +40,12 @@ from plait.state.sums import summed, sums_at
 from plait.storage.port import Store
 
 LIVE_TABLES: Final = ("added", "removed", "masked")
-"""What tells which files are live."""
+"""Tables from which the live files follow."""
 WHOLE_ROWS_MAX: Final = 1 << 14
 """Up to this number of files, all events are loaded at once, and kept."""
 _KEPT_ROWS_MAX: Final = 1 << 18
 _PIECE_KEY: Final = 3
-"""Path, columns and directories: what a piece is kept under."""
+"""Length of the key of a piece: path, columns and directories."""
 
 
 class PartCache:
@@ -63,6 +63,8 @@ class PartCache:
             if known is not None:
                 self._tables.move_to_end(key)
                 return known
+        # Load outside of the lock. Two threads may load the same piece, which costs time only;
+        # holding the lock would make every reader wait for one read of the store.
         made = load()
         with self._lock:
             self._tables[key] = made
@@ -103,13 +105,13 @@ class Selection:
     unmatched: int = 0
     """How many files were left out because of their bounds."""
     total: Sums | None = None
-    """The sums of the parts over all live files; None: a part does not tell them."""
+    """Statistics of the parts over all live files; None if a part does not record them."""
     chosen: Sums | None = None
-    """Those over the files wanted; None: not known, or some were left out by their bounds."""
+    """Statistics of the wanted files; None if unknown, or if bounds excluded some of them."""
     _told: bool = True
-    """Whether every part tells its sums."""
+    """Whether every part records its statistics."""
     _few: bool = False
-    """Whether so few files are wanted that all are loaded and compared, whatever their bounds."""
+    """Whether the wanted files are few enough to load and compare them all, without pruning."""
 
     def load(self, parts: Sequence[Part], recent: Events) -> Events:
         """Return the events of the files wanted, ``recent`` ones included.
@@ -128,6 +130,8 @@ class Selection:
         self._few = count <= WHOLE_ROWS_MAX
         if self._told:
             self.total = sums_at(places)
+            # With pruning by bounds the loaded files are fewer than those in the directories, so
+            # there is nothing to compare them with. Then only the sums over all places are checked.
             if self._few or self.wanted.matching is None:
                 self.chosen = sums_at(_inside(places, directories))
         pieces = [self._pieces(part, directories) for part in parts]
@@ -178,6 +182,8 @@ class Selection:
             if added is not None:
                 loaded["added"], count = self._added(added, directories)
                 if directories is not None:
+                    # Checksums of pages prove only what was read. The table of places tells how
+                    # many files there must be, so that a wrong search overlooks none.
                     require_counted(self._places(part), count, added.path, directories)
                 self.unmatched += count - loaded["added"].num_rows
         except CorruptMetadataError:

@@ -74,7 +74,7 @@ class TableState:
 
     version: int
     checksum: str
-    """Of the decision at this version: the next one names it."""
+    """Checksum of the decision at this version; the next decision names it."""
     completed_ms: int
     newest_time: str
     """The greatest instant time decided so far."""
@@ -82,19 +82,19 @@ class TableState:
     horizons: Horizons = field(default_factory=Horizons)
     late: tuple[Late, ...] = ()
     reservations: tuple[Reservation, ...] = ()
-    """Those whose holders are undecided, oldest first."""
+    """Reservations whose holders are undecided, oldest first."""
     files: int = 0
-    """How many files are live."""
+    """Number of live files."""
     streams: Mapping[str, Position] = field(default_factory=dict)
-    """The last token of each application that ever wrote: for ever, also where history is gone."""
+    """The last token of each application that ever wrote; kept even when its history is gone."""
     lineage: Lineage = field(default_factory=Lineage)
     """Savepoints, and what restores undid."""
     archive: Archived = field(default_factory=Archived)
     """Where old decisions are."""
     writer_features: tuple[str, ...] = ()
-    """What a client must know to write, beside what one that reads must know."""
+    """Features that a writer must know, besides those that a reader must know."""
     live: Sums | None = field(default=None, compare=False)
-    """The sums over live files, as the decision tells them; None: not told, or not read yet."""
+    """Table statistics as the decision records them; None if unknown, or not read yet."""
     parts: tuple[Part, ...] = ()
     tail: tuple[LiveEntry, ...] = ()
     checkpoint: int = -1
@@ -104,9 +104,9 @@ class TableState:
     loaded: list[Events] = field(default_factory=list, compare=False, repr=False)
     """A cell for all file events of the parts: filled at first use, shared by later states."""
     cache: PartCache = field(default_factory=PartCache, compare=False, repr=False)
-    """What was loaded of parts that are not loaded whole."""
+    """Pieces of parts that are too large to be loaded whole."""
     trust: Trust = field(default_factory=Trust, compare=False, repr=False)
-    """Whether the parts show what decisions sum up."""
+    """Whether the checkpoint's parts agree with the statistics of decisions."""
     seen: list[Folded] = field(default_factory=list, compare=False, repr=False)
     """A cell for all file events of this very version, folded."""
 
@@ -139,6 +139,8 @@ class TableState:
 
     def apply(self, decision: Decision, *, where: str) -> TableState:
         """Return the state after one more decision; raise CorruptMetadataError out of order."""
+        # Each decision names the checksum of the one before. So a decision of another table, or one
+        # that was replaced, is found here, before anything is built on it (INV-01, INV-02).
         if decision.version != self.version + 1 or decision.previous != self.checksum:
             whole = self.checkpoint == self.version
             before = (paths.checkpoint if whole else paths.slot)(self.version)
@@ -193,6 +195,8 @@ class TableState:
             told = self.trust.told_at(store, at) if self.parts and at != self.version else None
             if told is None or self.trust.agrees(sums_of(folded.live(at)), told, self.parts):
                 continue
+            # The parts disagree with a decision, so drop all that came from them. `trust.wrong` is
+            # set now, and what follows reads the decisions (INV-11).
             self.loaded.clear()
             self.seen.clear()
             return self._folded(store, bounds=bounds)
@@ -209,6 +213,8 @@ class TableState:
         if not self.seen:
             recent = [entry.events for entry in self.tail]
             folded = fold(Events.concat([*self.loaded, *recent]))
+            # Compare before anyone sees the result. A checkpoint that is whole but wrong must cost
+            # time only; without this look its files would be served as the table (INV-04, INV-11).
             if not self._agrees(store, folded):
                 self.loaded[:] = [read_decided(store, self.parts)]
                 folded = fold(Events.concat([*self.loaded, *recent]))
@@ -267,6 +273,8 @@ class TableState:
             folded = self.folded(store, at, bounds=True)
             return self._with(at, schema_id, self._live(folded, at))
         known = self._with(at, schema_id, LIVE.empty_table())
+        # Partition values are texts that mean something only under the layout that wrote them, so
+        # the selection is told which versions share the layout of the one that is asked for.
         selection = Selection(store, self.cache, wants(known.spec), laid_out_with(self.table, at))
         folded = fold(selection.load(self.parts, gathered(self.tail)))
         if not self._shows(store, selection, folded):
@@ -366,6 +374,7 @@ class TableState:
             if entry.decision is None:
                 return None
             decisions.append(entry.decision)
+        # The tail starts right after the parts; what is older is not in memory.
         oldest = self.parts[-1].last if self.parts else -1
         return decisions if oldest <= since else None
 
@@ -480,6 +489,8 @@ def decided_sums(store: Store, state: TableState, changes: Changes) -> Sums:
         before = sums_of(state.folded(store).live(state.version))
     if not (changes.added.num_rows or changes.removed.num_rows or changes.masked.num_rows):
         return before  # as of a clean, which deletes files that are live no more
+    # Only the files that change are looked up: the statistics of the version before cover the
+    # others. So a commit costs the same in a table of any size.
     known = _live_of(store, state, changed_paths(changes))
     return sums_after(before, *changed_files(known, changes, state.version + 1))
 

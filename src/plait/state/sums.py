@@ -22,7 +22,7 @@ from plait.model.plan import LIVE
 from plait.state.part_file import PLACES, directories_of
 
 _TOLD: Final = ("stats", "first_version")
-"""What follows from other decisions, or from the file."""
+"""Columns that are left out of the hash: they follow from other decisions, or from the file."""
 _HASHED: Final = [field.name for field in LIVE if field.name not in _TOLD]
 _SUMMED: Final = ("files", "live", "rows", "hash")
 
@@ -67,6 +67,8 @@ def sums_after(sums: Sums, before: pa.Table, after: pa.Table) -> Sums:
     end = before.num_rows
     less = Sums(end, int(rows[:end].sum()), int(hashes[:end].sum(dtype=np.uint64)))
     more = Sums(after.num_rows, int(rows[end:].sum()), int(hashes[end:].sum(dtype=np.uint64)))
+    # Hashes are added modulo 2**64, so their order does not matter and a file can be taken out
+    # again.
     return sums - less + more
 
 

@@ -22,11 +22,11 @@ class Trust:
     """What a client found out about parts; states that rest on the same parts share it."""
 
     base: Sums | None = None
-    """What the decision of the parts' newest version sums up; None: not read yet."""
+    """Statistics in the decision of the parts' newest version; None if not read yet."""
     judged: bool = False
-    """Whether the parts need no more comparison: all of them were compared, or none can be."""
+    """Whether no more comparison is needed: all parts were compared, or none can be."""
     wrong: bool = False
-    """Whether they differ from the sums: then they are used no more."""
+    """Whether the parts differ from the statistics, so that they are not used any more."""
     compared: set[int] = field(default_factory=set)
     """Older versions at which all live files were compared."""
 
@@ -41,6 +41,8 @@ class Trust:
         """Read what the decision of the parts' newest version sums up; None if it does not tell."""
         if self.base is None and parts and not self.judged:
             self.base = _sums_of(store, parts[-1].last)
+            # No statistics to compare with: they were not recorded, or the slot cannot be read. The
+            # parts are used as they are, since their checksums matched.
             self.judged = self.base is None
         return self.base
 
@@ -71,6 +73,7 @@ def read_decided(store: Store, parts: Sequence[Part]) -> Events:
     Raises:
         CorruptMetadataError: one of the decisions cannot be read.
     """
+    # All decisions from version 0 on: which part is wrong is not known, only that their sum is.
     count = parts[-1].last + 1
     decisions = list(Timeline(store).load_after(-1, limit=count))
     if len(decisions) != count:
