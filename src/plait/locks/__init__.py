@@ -84,6 +84,8 @@ def settle_lock(lock: str, store: Store) -> str:
         hint = "use 'zookeeper://...', or 'none': the slots alone are safe"
         raise OptionError(message, hint=hint, key="lock", value=lock)
     require_kazoo()
+    # Lending replaces the atomic put alone. A store whose reads miss finished writes would still
+    # show an older head, so that is refused below.
     lent = lent or not can.put_if_absent
     if lent and not can.coherent:
         message = f"cannot lend slots to {uri}: its reads may miss finished writes"

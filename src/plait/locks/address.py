@@ -24,9 +24,9 @@ class Address:
     """Where the locks of a table are, and how."""
 
     hosts: str
-    """With ports, in the order given, separated by commas."""
+    """Hosts with ports, in the given order, separated by commas."""
     path: str
-    """Absolute; the names of tables come below it."""
+    """Absolute path; the nodes of tables lie below it."""
     session_s: float
     lent: bool
     """Whether the slots of the table are decided there too."""

@@ -48,6 +48,8 @@ class FileLock:
     def acquire(self, *, wait_s: float, owner: str) -> Iterator[FileHeld]:
         """Wait for the lock; raise LockTimeoutError naming the holder."""
         deadline = self._clock.monotonic() + wait_s
+        # Threads of this process queue in memory first. That keeps their order and costs no system
+        # call; the one in front stands for the process in the queue of tickets.
         if not self._threads.acquire(owner, wait_s=wait_s):
             raise self._timed_out(wait_s)
         try:
@@ -55,6 +57,8 @@ class FileLock:
             if locked is None:
                 raise self._timed_out(wait_s)
             try:
+                # Written after the lock is held and removed before it is released: a record that a
+                # killed holder left is only shown, and only while somebody holds the lock.
                 self._write_record(owner)
                 yield FileHeld(self._path)
             finally:
@@ -68,6 +72,8 @@ class FileLock:
         try:
             with self._disk.parent(f"{_FOLDER}/commit"):  # made, and not by way of a link
                 pass
+            # Without a queue, try at once and spare the ticket. If others wait, do not push in
+            # before them.
             if not self._queue.waiting():
                 locked = try_lock(self._path)
                 if locked is not None or self._clock.monotonic() >= deadline:

@@ -31,9 +31,9 @@ from plait.ports import Ports
 from plait.storage.port import Store
 
 CLAIM_S = 2.0
-"""How long a free lease is kept for the next waiter, and then each one after it."""
+"""Seconds for which a free lease is kept for each waiter, one after the other."""
 DRIFT = 1.1
-"""By how much an observer waits longer than the holder counts."""
+"""Factor by which an observer waits longer than the holder counts."""
 _TTL = Option("lease", "time", "15s", "silence after which a holder has lost it", 0.5)
 _RENEWALS = 3
 _TRIES = 8
@@ -149,6 +149,8 @@ class _Claim:
         if body is None:
             return self._take(None, LeaseRecord(0, self._ttl_s))
         record = self.decode(body)
+        # Recognise our own grant by its nonce before anything else: otherwise a lost reply would
+        # make us wait for ourselves until the lease runs out.
         if record.held_by(self.me.nonce):  # taken before, and the reply got lost
             return LeaseHeld(self, record, self._began)
         if self._may_take(record):
@@ -158,6 +160,8 @@ class _Claim:
         return None
 
     def _take(self, body: bytes | None, record: LeaseRecord) -> LeaseHeld | None:
+        # The time counts from before the write. The write may land at any moment after it, and
+        # observers count from after it: so the holder always gives up first.
         self._began, self._wrote = self.time_s(), True
         me = replace(self.me, since_ms=self.clock.now_ms())
         taken = record.taken(me, ttl_s=self._ttl_s)
@@ -170,6 +174,8 @@ class _Claim:
     def _may_take(self, record: LeaseRecord) -> bool:
         """Judge by what was seen, since when, on this machine's monotonic clock."""
         now = self.clock.monotonic()
+        # Silence is measured from the first look that saw this sign, by our own monotonic clock.
+        # Times in the record are never compared: they are of another machine's clock.
         if record.sign != self._sign:
             self._sign, self._since = record.sign, now
             self._backoff.restart()
@@ -202,6 +208,8 @@ class _Claim:
         """Change the record, whoever else does; None if there is nothing to change."""
         backoff = self._ports.backoff(_POLL_S, _POLL_S_MAX)
         for _ in range(_TRIES):
+            # Read again on each try: others join the queue and renew at any time, and the swap is
+            # by comparison of all bytes.
             body = self.find()
             before = None if body is None else self.decode(body)
             after = None if before is None else change(before)
@@ -247,6 +255,7 @@ class LeaseHeld:
             return "a forked child does not hold what its parent holds"
         if self._taken:
             return self._taken
+        # Time asleep counts: observers went on counting while this machine was suspended.
         silent_s = self._claim.time_s() - self._renewed
         return f"the lease was not renewed for {silent_s:.1f} s" if silent_s > self._ttl_s else None
 

@@ -17,7 +17,7 @@ class Holder:
     since_ms: int | None
     token: int | None
     lost: str | None = None
-    """Why it may be its holder's no longer, as seen from outside."""
+    """Reason why the holder may have lost it, as seen from outside; None if it has not."""
 
 
 class Held(Protocol):

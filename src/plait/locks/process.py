@@ -78,7 +78,7 @@ class FifoLock:
         self._waiters: deque[_Waiter] = deque()
         self._holder: _Waiter | None = None
         self.since_ms: int | None = None
-        """When its holder got it, for people; noted by whoever uses it."""
+        """Time at which the holder got it, for display only; the caller sets it."""
 
     @property
     def holder(self) -> str | None:
@@ -101,6 +101,8 @@ class FifoLock:
             if self._leave(waiter):
                 self.release()
             raise
+        # The grant may have come between the time-out and here. It must be accepted, since nobody
+        # else would ever release it.
         return self._leave(waiter)
 
     def _leave(self, waiter: _Waiter) -> bool:
@@ -114,6 +116,8 @@ class FifoLock:
     def release(self) -> None:
         """Hand the lock to the next."""
         with self._mutex:
+            # Hand over directly instead of freeing the lock: a thread that comes just now would
+            # otherwise take it before those that wait.
             self._holder = self._waiters.popleft() if self._waiters else None
             if self._holder is not None:
                 self._holder.granted.set()

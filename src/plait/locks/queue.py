@@ -20,9 +20,9 @@ from plait.storage.disk import Disk
 from plait.storage.tree import exists, open_directory
 
 _LOOKS = 4
-"""Who is next is looked at once in so many polls, whether it still lives."""
+"""Number of polls after which a waiter checks whether the next one still lives."""
 _TICKET = re.compile(r"\d{17}-[0-9a-f]{16}", re.ASCII)
-"""Any other name is none of ours, and stays where it is."""
+"""Pattern of a ticket's name; files with other names are left alone."""
 
 
 class Locked(Protocol):
@@ -83,6 +83,7 @@ class TicketQueue:
                 return
         locked = self._lock(name)
         if locked is not None:
+            # Remove it while it is locked: so only one waiter does, and its owner cannot be alive.
             self.remove(name)
             locked.release()
 

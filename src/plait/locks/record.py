@@ -35,7 +35,7 @@ class LeaseRecord:
     """The lease at one moment. Each change is written with a mark of its own."""
 
     token: int
-    """Of the last grant; it only grows."""
+    """Fencing token of the last grant; it only grows."""
     ttl_s: float
     """The lease time of the last grant."""
     holder: Claimant | None = None
@@ -45,7 +45,7 @@ class LeaseRecord:
 
     @property
     def sign(self) -> tuple[str, int, int]:
-        """What stays as long as neither holder nor releaser does anything."""
+        """Return a value that changes with each grant, renewal and release, and otherwise stays."""
         return ("" if self.holder is None else self.holder.nonce, self.token, self.beat)
 
     def place_of(self, nonce: str) -> int:
@@ -69,6 +69,8 @@ class LeaseRecord:
 
     def taken(self, claimant: Claimant, *, ttl_s: float) -> LeaseRecord:
         """Grant it; whoever waited before the new holder did not come, and loses the place."""
+        # Those before the new holder let their time pass, so they are probably dead. A living one
+        # joins again at the end.
         rest = self.waiters[self.place_of(claimant.nonce) + 1 :]
         return LeaseRecord(self.token + 1, ttl_s, claimant, 0, rest)
 

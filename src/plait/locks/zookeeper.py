@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 _RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 0.5}
 _ATTEMPTS = 3
-"""To connect, in a session's time. A server that is starting may take a call and never answer it,
-and kazoo waits for an answer for the session's time divided by the hosts it was given."""
+"""Number of attempts to connect within a session's time. A server that is starting may take a call
+and never answer it, and kazoo waits for an answer for the session's time divided by the hosts that
+it was given."""
 _WAIT_S_MIN = 0.1
 _PAUSE_S = 0.05
-"""Before a read is made again, so that it does not spin until the loss is known."""
+"""Pause before a read is repeated, so that it does not spin until the loss is known."""
 _log = logging.getLogger(__name__)
 _client_log = logging.getLogger("plait.kazoo")
 _client_log.setLevel(logging.CRITICAL)  # each lost connection would be a warning to people
@@ -49,13 +50,13 @@ class Node:
     created: int
     """The transaction that created it: it only grows."""
     changed_ms: int
-    """By the server's clock."""
+    """Time of the last change, by the server's clock."""
     session: int
-    """With which it ends; 0 if it stays."""
+    """Session with which the node ends; 0 if it stays."""
 
 
 class Session:
-    """A connection that mends itself, and knows when its session was lost."""
+    """A connection that reconnects by itself, and records when its session was lost."""
 
     def __init__(self, address: Address, *, clock: Clock | None = None) -> None:
         kazoo = require_kazoo()
@@ -107,7 +108,7 @@ class Session:
         return self._connected.wait(max(0.0, wait_s))
 
     def _hear(self, state: str) -> None:
-        """Keep books; called in the client's own thread, which must go on at once."""
+        """Record a change of the connection. The client's thread calls it: it must not block."""
         with self._mutex:
             if state == "CONNECTED":
                 self._away_since = None
@@ -140,6 +141,8 @@ class Session:
         """Make a call; raise LockUnavailableError when no answer comes in the session's time."""
         if self.away and not self.wait(max(self.patience_s, _WAIT_S_MIN)):
             raise self._unavailable(None)
+        # The call may wait for its turn in the client's thread and then for the answer. Both share
+        # one limit, so that a stuck client cannot hold a commit for longer.
         ends = self._clock.monotonic() + self._patience_s
         try:
             answer = self._begin(order).result(self._patience_s)
@@ -205,6 +208,8 @@ class Session:
         while True:
             for name in self.children(folder) if again else ():
                 node = self.read(f"{folder}/{name}") if name.startswith(prefix) else None
+                # Nodes of an earlier session may be listed still, though they are about to go. Only
+                # one of this session keeps our place.
                 if node is not None and node.session == self.id:
                     return node
             try:

@@ -142,6 +142,7 @@ class _Place:
                 self.session.touch(node.path, self._data)
             return node
         self._waited = True
+        # Watch only the node before ours: a release then wakes one waiter and not all of them.
         before = self.session.read(f"{self.folder}/{names[number - 1]}", waker=self.waker)
         if before is None:
             self.waker.set()
@@ -202,6 +203,8 @@ class ZooKeeperSlots:
         """Bind a key unless it is bound, and return what it is bound to."""
         session = session_of(self._allowed)
         for _ in range(_CLAIMS_MAX):
+            # If the reply of `create` is lost, it raises. The caller asks again, and the node then
+            # has our pointer, which is unique: so we learn that we won.
             if session.create(self._at(key), pointer):
                 return pointer
             node = session.read(self._at(key))
