@@ -51,9 +51,9 @@ class RepushRequest:
     bucket_by: tuple[str, ...] | None = None
     """The columns whose hash chooses the bucket; () for the whole key."""
     source: WantedSource | None = None
-    """Whose rows replace those of the table; None: it keeps its rows."""
+    """Source whose rows replace those of the table; None keeps the table's rows."""
     expire: Ttl | None = None
-    """Rows that are older are removed before the copy begins; None: none is."""
+    """Time to live of rows; older ones are removed before the copy. None removes nothing."""
     commit_id: str | None = None
     """The commit id of the swap: a repush whose commit id was committed is over."""
 
@@ -77,6 +77,8 @@ class RepushRequest:
         require_whole("rows_per_task", self.rows_per_task, _ROWS_PER_TASK_MAX)
         spec = table.spec
         if table.repush is not None:
+            # A call that goes on must compute the layout that the first call computed. What the
+            # caller left out is therefore taken from the layout at the base.
             spec = table.spec_at(table.repush.base, spec.schema.id)
         old = spec.layout
         count = old.buckets.count if self.buckets is None else self.buckets
@@ -160,7 +162,10 @@ def begin(handle: TableHandle, request: RepushRequest) -> OpenRepush | None:
 
     def draft(state: TableState) -> Decision | None:
         table, there = state.table, state.table.repush
+        # The draft runs once for each head, and only the last run counts.
         met.clear()
+        # Asked on each head: another process may swap in between, and beginning again would lay the
+        # table out twice (INV-10).
         if is_over(handle, state, request.commit_id):
             return None
         layout = request.layout_for(table)
@@ -168,6 +173,8 @@ def begin(handle: TableHandle, request: RepushRequest) -> OpenRepush | None:
             _require_same(there, layout, request)
             met[:] = [there]
             return None
+        # The base is fixed by the decision that begins. From then on no clean takes a version from
+        # the base on, so the copy and all later rounds can read what they need (INV-05).
         base, source = _sourced(state, request, layout, look)
         instant = handle.new_instant(state)
         opened = OpenRepush(
@@ -227,6 +234,8 @@ class _Look:
         if self.wanted is None:
             return None
         found = self._elsewhere or self.wanted.find(self.handle, state)
+        # A source elsewhere is looked at once, because listing it may be slow. A version of this
+        # table is looked for at each head: a clean may have taken it.
         if not self.wanted.address.own:
             self._elsewhere = found
         found.require_fits(state.table.spec)
@@ -279,6 +288,8 @@ def cancel(handle: TableHandle) -> CommitResult | None:
         over = replace(table, repush=None, repushed=(*table.repushed, there.directory))
         return _draft(handle.new_instant(state), Operation.CANCEL_REPUSH, state, over)
 
+    # First the decision, then the files: whoever still writes into the directory finds the repush
+    # closed before its files go. A crash between the two leaves the directory to the next clean.
     decision = publish_service(handle, draft)
     delete_repushed(handle)
     if decision is None:

@@ -32,7 +32,7 @@ _CHANGING = frozenset(
         Operation.REPUSH_SOURCE,
     )
 )
-"""Decisions after which the table may have other rows."""
+"""Operations after which the table may have other rows."""
 _ADDING = frozenset(each.value for each in (Operation.APPEND, Operation.INSERT))
 _PUTS, _DELETES = ("insert", "update_postimage"), ("delete",)
 _REMOVES = ("delete", "update_preimage")
@@ -77,6 +77,8 @@ class FollowRound:
             raise InvariantError(message)
         since = progress.version
         state = self.handle.cache.refresh()
+        # Read from the head, not only up to `until`: a change after `until` can only make the round
+        # do more than needed.
         operations = changing(state, self.handle, since)
         if self.shadow.repush.source is not None:
             require_followable(self.handle, state, since)
@@ -124,6 +126,8 @@ class FollowRound:
         if dated:
             window = replace(window, snapshot=window.snapshot.dated())
         scan = ChangeScan(store, window, written=dated, rewritten=not foreign)
+        # The net changes compare files of two versions. Across two layouts every file differs, and
+        # without a key a row has no identity by which it could be matched.
         if foreign or not (window.snapshot.spec.keyed and window.one_layout):
             return scan
         net = ChangeScan(store, net_changes(self.handle, window), written=dated)
@@ -152,6 +156,9 @@ class _Replay:
         """Replay everything; return how many rows there were."""
         if not self.new.keyed:
             return sum(self._put(rows) for rows in scan.to_reader())
+        # If each old row stays one row of the new layout, changes are replayed in their order. If
+        # the new layout merges partitions, or the window has two layouts, they go commit by commit,
+        # removals first.
         if not self.merges and scan.window.one_layout:
             return sum(self._remove(rows) + self._put(rows) for rows in scan.to_reader())
         # A key may leave one place and come in another in one commit: first it leaves.
@@ -186,6 +193,8 @@ def _fitting(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     A column that was wider before a restore has its wide type in the whole window. The restore is
     in it too, and took such rows away, or gave their keys the values of before.
     """
+    # Halve the rows until each part is either fine or a single bad row: bad ones are rare, so this
+    # costs a few casts and keeps all good rows.
     known = [field for field in schema if field.name in rows.schema.names]
     wide = [field for field in known if rows.schema.field(field.name).type != field.type]
     try:

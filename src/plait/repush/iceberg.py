@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _METADATA = ".metadata.json"
 _HINT_MAX = 1000
-"""Bytes of a file that names the newest metadata file."""
+"""Maximum size in bytes of the file that names the newest metadata file."""
 _KEPT = "schema.name-mapping.default"
 """The one property of a table that a reader needs: which column is which in files without ids.
 
@@ -127,6 +127,8 @@ def _open(allowed: AllowedAddress, options: dict[str, str], consent: Consent) ->
     root = root.removesuffix("/metadata")
     files = _guarded(options, allowed.text, root, consent)
     found = FromInputFile.table_metadata(files.new_input(place))
+    # Whoever wrote the metadata chose these properties. The library would import classes and ask
+    # servers that they name, so all but one are dropped before it sees them.
     kept = {name: text for name, text in found.properties.items() if name == _KEPT}
     metadata = found.model_copy(update={"properties": kept})
     return StaticTable(("static-table", place), metadata, place, files, NoopCatalog("static-table"))

@@ -36,7 +36,7 @@ _TABLES = {
     "/.meta/": "a table of Plait (name its place alone)",
     ".metadata.json": "an Iceberg table (name it as iceberg:PLACE)",
 }
-"""What stands in a path below a directory that is a table."""
+"""By a text in a path, the kind of table that its directory belongs to."""
 
 
 FOREIGN: Final = (
@@ -64,7 +64,7 @@ class Premises:
 
     source: str
     root: str
-    """As ``place_of`` gives it."""
+    """Directory of the source, as ``place_of`` returns it."""
     consent: Consent
 
     def require(self, place: str) -> None:
@@ -77,6 +77,8 @@ class Premises:
             ConsentError: it lies outside, and the caller did not allow it.
         """
         steps = place.partition("://")[2].split("/")
+        # A path with `.` or `..` counts as outside, whatever it resolves to: other programs may
+        # resolve it in another way than this comparison of texts.
         if not place.startswith(self.root.rstrip("/") + "/") or {".", ".."}.intersection(steps):
             address = place.removeprefix(_LOCAL)
             self.consent.require(address, FILE, self.source)
@@ -108,7 +110,7 @@ class FileSource:
     seen: tuple[pafs.FileInfo, ...] = ()
     """The files, when they were looked at; () for a format whose files never change."""
     moments: pa.Schema | None = None
-    """The columns, if timestamps among them are no local times though the files do not say so."""
+    """Columns with INT96 read as instants, if the table's columns are instants; else None."""
 
     @classmethod
     def of(
@@ -161,6 +163,8 @@ class FileSource:
         seen = self.seen[low:high]
         if not seen:
             return
+        # Compare after the read and before the commit: then what was read is what the list
+        # describes.
         now = self.dataset.filesystem.get_file_info([each.path for each in seen])
         if _digest(now) != _digest(seen):
             raise _changed(self.address)
@@ -306,6 +310,8 @@ def _listed(place: str) -> tuple[pafs.FileSystem, str, list[pafs.FileInfo]]:
     if wild < 0 and info.type is pafs.FileType.File:
         return files, base.rpartition("/")[0], [info]
     listed = files.get_file_info(pafs.FileSelector(base, recursive=True))
+    # A pattern is taken at its word. A plain directory may be a table with old versions in it, and
+    # reading those as rows would duplicate data.
     if wild < 0:
         _require_plain(listed, base)
     found = [

@@ -28,7 +28,7 @@ class Load:
     parts: tuple[RowPart, ...]
     """At least one task, maybe without rows."""
     written: int | None
-    """The version that counts as the writer of rows that tell none; None: nobody asks."""
+    """Version recorded for rows that name none; None if rows are stored without a version."""
 
     @classmethod
     def of(
@@ -78,8 +78,11 @@ class Load:
                 shadow.load_writer(progress, after, last=last) as writer,
             ):
                 writer.write(self._read(part))
+                # Inside the writer's block, so a source that changed fails the commit of the task.
                 part.check()
         except DuplicateKeyError as error:
+            # A repeated key usually means that another process loaded this task a moment ago. Only
+            # if the shadow has not moved on are the keys repeated in the rows themselves.
             if shadow.progress() != progress:
                 return 0  # they are the rows of another process, which loaded this task
             raise repeated_keys(shadow) from error

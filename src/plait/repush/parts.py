@@ -16,11 +16,11 @@ class RowPart:
     """The rows of one task."""
 
     rows: int
-    """How many, with those that are hidden where a file is divided."""
+    """Number of rows; if a file is divided, hidden rows are included."""
     read: Callable[[], object]
     """Returns what a writer takes."""
     check: Callable[[], None] = lambda: None
-    """Raises RepushRefusedError, once it was read, if that may be other rows than there were."""
+    """Raises RepushRefusedError after reading, if the source may have changed meanwhile."""
 
 
 class RowSource(Protocol):
@@ -67,6 +67,8 @@ def spans(counts: Sequence[int], rows: int) -> Iterator[tuple[int, int]]:
     >>> list(spans([5, 5, 1, 9], 10)), list(spans([], 10))
     ([(0, 2), (2, 4)], [(0, 0)])
     """
+    # Cut by counts alone, never by time or load: a process that resumes must cut the same tasks,
+    # because the token of the shadow records only the number of the next one.
     ends = np.cumsum(np.asarray(counts, dtype=np.int64))
     number = np.maximum(0, ends - 1) // rows
     edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(counts)]

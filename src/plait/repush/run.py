@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 PROGRESS: Final = "repush-progress"
-"""The phase of which an observer hears after each task and each round."""
+"""Name of the observer phase after each task and each round."""
 PAUSE_S: Final = 5.0
-"""A round that took less may be the last but one: writers wait about so long for the last."""
+"""Seconds that a round may take so that the next one is the last; writers wait about as long."""
 _SOON: Final = 3
 """Number of rounds after which the last round may take twice as long after each further one."""
 _PAUSE_SHARE: Final = 4
 """Writers wait for the last round at most ``commit.deadline`` divided by this."""
 _LAST_ROUNDS: Final = 16
-"""Rounds while writers wait. Only who reserved its place before us commits meanwhile."""
+"""Maximum number of rounds while writers wait. Meanwhile only older reservations commit."""
 _LOOK_S, _LOOK_S_MAX = 0.02, 1.0
 _ENDS: Final = (Operation.REPUSH, Operation.REPUSH_SOURCE, Operation.CANCEL_REPUSH)
 
@@ -63,7 +63,7 @@ class RepushReport:
     directory: str
     base: int
     source: str | None = None
-    """Whose rows the table got; None: it kept its own."""
+    """Address of the source whose rows the table got; None if it kept its own rows."""
     version: int | None = None
     """The version of the swap, also if another process published it."""
     rows_expired: int = 0
@@ -116,6 +116,7 @@ def repush(
     handle = handle if request.source is None else request.source.allowed_by(handle)
     _require_session(handle, request, spark)
     expired, spent_s = _expire(handle, request)
+    # Expired rows are removed before the base is fixed, so the copy never contains them.
     opened = begin(handle, request)
     if opened is None:
         return _finished(handle, str(request.commit_id))
@@ -187,7 +188,7 @@ class _Work:
     opened: OpenRepush
     report: RepushReport
     options: Mapping[str, object]
-    """To reach the source."""
+    """Options to reach the source."""
     spark: SparkSession | None = None
 
     def run(self) -> RepushReport:
@@ -222,6 +223,8 @@ class _Work:
         except CommitOutcomeUnknownError:
             raise
         except TableError:
+            # A swap or cancel by another process deletes files that are read here, which looks like
+            # damage. It is our error only if the repush is still open.
             if self._is_open():
                 raise
             # Whoever swapped or cancelled deleted files while they were used here.
@@ -238,6 +241,7 @@ class _Work:
         Raises:
             RepushCancelledError: it cancelled.
         """
+        # The first end after the base is ours: no other repush can begin while this one is open.
         state, opened = self.handle.cache.refresh(), self.opened
         rows = state.commits(self.handle.store, since=opened.base, columns=("version", "operation"))
         ends = pa.array([each.value for each in _ENDS])
@@ -268,6 +272,8 @@ class _Work:
         while decision is None and self._is_open():
             took_s = self._follow(shadow)
             options = self.handle.cache.known().table.options
+            # Writers wait during the last round, which takes about as long as the one before. So go
+            # on in the open until rounds are short enough.
             if took_s <= patience_s(rounds, options.seconds("commit.deadline")):
                 decision = self._swap(shadow)
             rounds += 1
@@ -285,6 +291,8 @@ class _Work:
     def _load(self, shadow: Shadow) -> None:
         if shadow.progress().version is not None:
             return
+        # Every task ends with a token in the shadow. After a kill, or beside another process, each
+        # task is committed once, whoever did it (INV-09).
         load = Load.of(self.handle, shadow, self.spark, self.options)
         try:
             while True:
@@ -340,10 +348,13 @@ class _Work:
         """Do the last round while writers wait, and swap; None if it took too long."""
         swap = Swap(self.handle, shadow)
         with self._timed("swap"):
+            # Without a reservation first: in a quiet table nobody has to wait at all.
             decision = swap.publish()
             if decision is not None or not self._is_open():
                 self.report.rows_kept = swap.rows
                 return decision
+            # The reservation only makes writers wait. If they pass it over, the draft finds the new
+            # commit, publishes nothing, and another round follows.
             with reserved(self.handle):
                 for _ in range(_LAST_ROUNDS):
                     self._follow(shadow)

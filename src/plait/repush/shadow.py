@@ -38,7 +38,7 @@ from plait.write.writer import Writer
 
 _LOAD, _VERSION = "load ", "version "
 _GRACE_S = 2.0
-"""Whoever began later and did not give way within this time did not see us when it looked."""
+"""Seconds after which a younger process that has not given way cannot have seen us."""
 _LOOK_S, _LOOK_S_MAX = 0.01, 0.2
 
 
@@ -83,6 +83,8 @@ class Shadow:
         store = NestedStore(outer.plain_store, repush.directory, deletes=is_open)
         table = outer.cache.known().table
         inner = make_handle(store, outer.ports, table.contract.lock, consent=outer.consent)
+        # The shadow has the lock and contract of the table, so a second process opens the same one.
+        # Creating it is idempotent: the loser of a race finds the winner's.
         with contextlib.suppress(TableExistsError):
             create_table(inner.store, outer.ports, _definition(table, repush))
         handle = open_handle(store, outer.ports, outer.consent)
@@ -138,6 +140,8 @@ class Shadow:
         """
         with writer:
             self._require_next(before)  # or the writer finds its epoch there, and begins nothing
+            # The wait ends when another process is through, maybe with this very task. So compare
+            # the position before it and after it.
             self._require_alone(writer.instant)
             self._require_next(before)
             yield writer
@@ -153,6 +157,8 @@ class Shadow:
         until = ports.clock.monotonic() + _GRACE_S
         while others := self.others():
             left_s = until - ports.clock.monotonic()
+            # The older instant goes on and the younger gives way. After the grace period a younger
+            # one that is still there has not seen us, so give way too; nobody may wait for ever.
             if left_s <= 0 or min(map(str, others)) < str(ours):
                 message = f"another process is at work in {self.repush.directory}"
                 raise StreamError(message, hint="wait until it is through")
@@ -217,6 +223,8 @@ class Shadow:
     def newest(self) -> tuple[ShadowProgress, Snapshot]:
         """Return its files now, and how far they are."""
         state = self.handle.cache.refresh()
+        # Position and files come from one state: read apart, a round that commits in between would
+        # be swapped in without its rows counted, or counted without its rows.
         position = state.streams.get(REPUSH_STREAM)
         return ShadowProgress.of(position), state.snapshot(self.handle.store)
 
@@ -240,6 +248,8 @@ class Shadow:
 
 def _definition(table: TableDef, repush: OpenRepush) -> TableDef:
     """Return how the shadow is defined: the last image of a row wins, whatever it orders by."""
+    # Changes are replayed in the order of commits, so the last image must win. With the ordering
+    # column in force, a replayed row could lose to an older image with a greater value.
     layout = replace(repush.layout, ordering=None)
     # Its own versions mean nothing in the table: its rows come with those of the table, or none.
     written = "on" if table.spec.written else "off"

@@ -52,11 +52,11 @@ class WantedSource:
 
     address: SourceAddress
     options: Mapping[str, object] = field(default_factory=dict)
-    """For the file system or the library that reads it; never kept, since they may be secret."""
+    """Options for the file system or library that reads it; never stored, they may be secret."""
     since: int | None = None
     """Changes after this version are carried over; None: those after the repush begins."""
     given: bool = field(kw_only=True)
-    """Whether the caller named it, and so allowed it; not where the table's metadata did."""
+    """Whether the caller named the source, and so allowed it; False if the metadata did."""
 
     def allowed_by(self, handle: TableHandle) -> TableHandle:
         """Return the client with the consent that its caller gave by naming the source."""
@@ -158,6 +158,8 @@ def open_source(
         raise RepushRefusedError(
             message, hint=hint, source=str(known.address), version=known.version
         ) from error
+    # The count was recorded when the repush began. A source that has another number of rows now is
+    # not the one that the decision names, even if its version looks the same.
     if source.rows == known.rows:
         return source
     source.close()

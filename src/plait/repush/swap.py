@@ -58,6 +58,8 @@ class Swap:
             return None
         progress, newest = self.shadow.newest()
         covered = progress.version
+        # The draft is made for one head, and it is published only in the slot after that head. So
+        # if no row changed up to it, the shadow has every row at the moment of the swap (INV-04).
         if covered is None or covered > state.version or changing(state, self.handle, covered):
             return None
         if repush.commit_id is not None:
@@ -66,6 +68,8 @@ class Swap:
         _require_fitting(repush, table)
         rows, found = visible_rows(live), visible_rows(files)
         self.rows, stats = found, WriteStats()
+        # Counting rows is the last guard: a layout that merges keys, or a lost task, shows here
+        # before anything is replaced.
         if repush.source is None:
             _require_all(self.shadow, rows, found)
         else:
@@ -173,6 +177,8 @@ def reserved(handle: TableHandle) -> Iterator[None]:
     holder, writers do not wait.
     """
     try:
+        # The holder of the reservation needs an instant with a heartbeat: if this process dies,
+        # writers see it fall silent and pass the reservation over.
         txn = OptimisticTransaction.begin(handle, WriteRequest(Operation.REPUSH))
     except ContractError:
         yield  # of another client than a single writer: there is nobody to wait

@@ -58,6 +58,8 @@ def undo(handle: TableHandle, version: int | None = None) -> RepushReport:
         _require_newest_swap(handle, state, version)
     if state.table.repush is not None and _undoes(handle, state, state.table.repush):
         return repush(handle, resumed(state.table.repush))
+    # Remember which swap is to be undone. The draft runs on later heads too, and must not undo
+    # another one that came in between.
     before = _before(handle, state)
     request, met = request_for(before.layout), [False]
 
@@ -171,6 +173,8 @@ def _swap_back(
     handle: TableHandle, state: TableState, before: FormerLayout, *, replaced_rows: bool
 ) -> Decision | None:
     """Draft the decision that brings the old files back; None if rows have changed since."""
+    # The old files lack every row that was written since the swap. They may come back only if there
+    # is none.
     if changing(state, handle, before.until + 1):
         return None
     try:

@@ -34,11 +34,11 @@ class VersionSource:
     handle: TableHandle
     snapshot: Snapshot
     lease: ReadPin | None = None
-    """None: an open repush keeps the version."""
+    """Pin of the version; None if an open repush already keeps it."""
     dated: bool = False
     """Whether its rows are to come with the versions that wrote them."""
     spark: SparkSession | None = None
-    """Whose executors read it; None: this process."""
+    """Session whose executors read the version; None reads it in this process."""
 
     @classmethod
     def of(
@@ -101,6 +101,7 @@ class VersionSource:
 
     def parts(self, rows: int) -> list[RowPart]:
         """Cut its files, in the order of partition, bucket and path; large ones are divided."""
+        # A fixed order, since tasks are numbered: a process that resumes must cut the same ones.
         files = self.snapshot.files.sort_by(_IN_ORDER)
         cut = list(stretches(files["rows"].to_pylist(), rows))
         edges = spans([len(span) for _, span in cut], rows)
@@ -129,7 +130,7 @@ class _Task:
     """Stretches of files, one of each file."""
 
     files: pa.Table
-    """LIVE."""
+    """The files of the task (LIVE)."""
     spans: tuple[range, ...]
 
     @classmethod
