@@ -27,6 +27,7 @@ def audit_of(application: str, decisions: Iterable[Decision]) -> Audit:
         lineage, head = lineage.apply(decision), decision.version
         for back in () if decision.replayed is None else decision.replayed.applications:
             if back.application == application:
+                # A replay sets the stream back on purpose: the next token must continue from there.
                 last = back.token
         for token in decision.tokens:
             if token.application != application:

@@ -70,28 +70,28 @@ _LOOK_S = 0.05
 _AGAIN_S = 1.0
 """The time after which a turn is sent again while reports are awaited."""
 _AHEAD_MS = 86_400_000
-"""A session further ahead of the store's clock than this is not outbid."""
+"""A session that is further ahead of the store's clock than this is ignored."""
 _WRITERS_MAX: Final = 10_000
-"""A message has the names of all; who comes when there are so many is not counted in."""
+"""Maximum number of writers: a message has the names of all. Further writers are not admitted."""
 _PARTED_MAX: Final = 10_000
 
 
 @dataclass(slots=True)
 class Group:
-    """Who takes part, and what has been reported; one thread uses it."""
+    """The writers that take part, and their reports; only one thread uses it."""
 
     table: str
     """The table's identity: writers of another table do not take part."""
     session: str
-    """Of the coordinator: reports to another one do not count."""
+    """Session of the coordinator; reports to another session do not count."""
     lives: dict[str, str] = field(default_factory=dict)
     """The writers that take part, each with the life that counts."""
     turns: list[OpenTurn] = field(default_factory=list)
-    """Oldest first. All but the last have ended."""
+    """Undecided turns, oldest first. All but the last have ended."""
     since: dict[str, int] = field(default_factory=dict)
-    """By writer, the first turn that a hello must answer: those before were for earlier lives."""
+    """By writer, the first turn that a hello may answer; earlier turns were for earlier lives."""
     parted: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Lives that said farewell in the open turn: their writers, and its number."""
+    """By life that said farewell in the open turn: its writer, and the turn's number."""
     unanswered: frozenset[str] = frozenset()
     """Lives that asked for the turn and have not answered it since."""
     revision: int = 0
@@ -141,6 +141,8 @@ class Group:
         life came, counts nobody in: it may have been repeated by the transport.
         """
         number, again = self.turns[-1].turn.number, set[str]()
+        # A hello that was said before the farewell may arrive after it. While the turn is open in
+        # which the life ended, `parted` tells; afterwards a hello has to answer a later turn.
         for life, (name, parted_in) in list(self.parted.items()):
             if parted_in < number:
                 self.since[name] = max(self.since.get(name, 0), parted_in + 1)
@@ -198,6 +200,8 @@ class Group:
         if message.session != self.session:
             self.asked = self.asked or message.session < self.session  # the older one has ended
             return
+        # Only the newest life of a name counts. An older one may be a paused process that goes on:
+        # its rows are read again by its successor, and must not be committed twice (INV-09).
         if not self._knows(message.writer, message.life):
             self.asked = True
             return
@@ -208,6 +212,7 @@ class Group:
             if each.turn.number != message.number or message.writer not in each.turn.lives:
                 continue
             if isinstance(message, Report):
+                # The first report of a turn counts: a transport may repeat it.
                 each.reports.setdefault(message.writer, message)
             else:
                 each.progress[message.writer] = message
@@ -262,6 +267,7 @@ class Fence:
             ContractError: this client was opened under another contract; no turn was ended.
         """
         for entry, session in _turns_of(self.handle, self.application):
+            # A newer coordinator is left alone: we find its turn in `_require_newest`, and end.
             if session >= self.session:
                 continue
             try:
@@ -293,6 +299,8 @@ class Fence:
         if at is None or at.version <= (-1 if known is None else known.version):
             return None
         decision = self.handle.cache.timeline.find(at.version)
+        # A commit of ours whose reply was lost looks like a foreign epoch. The instant's nonce
+        # tells.
         if decision is not None and decision.instant.nonce in ours:
             return None
         return f"version {at.version} is epoch {at.epoch}, and another one decided it"
@@ -395,11 +403,16 @@ class Coordinator:
         self._fence = Fence.newest(self._handle, self._application)
         self._group.session = self._session
         self._position = self._load_position()
+        # Our turn is put on storage before the turns of others are ended. A coordinator that we end
+        # looks there for the reason, finds our newer session, and gives up instead of starting
+        # again.
         first = self._request_turn(self._handle.cache.known(), reset=True)
         try:
             self._fence.end_older()
             self._require_newest()
             self._position = self._load_position()
+            # An older coordinator may have committed until `end_older` was through, so the position
+            # is read again. Offsets from before would make writers read rows twice.
             first.turn = replace(first.turn, offsets=self._offsets())
         except BaseException:
             self._drop("its coordinator could not begin")
@@ -436,6 +449,7 @@ class Coordinator:
             self._welcome(came)
         if self._group.asked:
             self._send_again()
+        # Last, so that a report that has just come with an error is handled in this very poll.
         self._require_sound()
 
     def checkpoint(self, *, wait_s: float = 60) -> bool:
@@ -447,6 +461,9 @@ class Coordinator:
             StreamError, CoordinatorFencedError: as ``poll``.
         """
         self.poll()
+        # The next turn begins before reports of this one are awaited, so writers go on buffering
+        # under its instant. Without the bound, a writer that never reports would open turns for
+        # ever.
         if len(self._group.turns) < TURNS_MAX:
             self._begin_turn(reset=False)
         clock = self._handle.ports.clock
@@ -477,14 +494,19 @@ class Coordinator:
         ready = self._group.ready
         if not ready:
             return None
+        # No rows and no offsets: an epoch would say nothing, so the turns end without a decision.
         if all(report.idle for each in ready for report in each.ordered()):
             self._withdraw(ready)
             return None
         try:
+            # On any error the writers start again from the offsets in the table. If the commit
+            # landed and only its reply was lost, those offsets include it: no row is lost or
+            # written twice.
             result = self._decide(ready)
         except Exception as error:
             self._begin_anew(error)
             raise
+        # The token was applied already, by an instant that is not ours.
         if result.instant.nonce != ready[-1].turn.instant.nonce:
             self._end_fenced(f"version {result.version} is this epoch, by another coordinator")
         self._decided = ready[-1].turn.number
@@ -493,6 +515,8 @@ class Coordinator:
         self._position = self._handle.cache.known().streams.get(self._application)
         told = Acknowledgement(self._group.table, self._session, self._decided, self._offsets())
         self._endpoint.send(encode(told))
+        # Rows of earlier turns were rewritten under the last instant, and the decision names those
+        # files. Only now the earlier instants, and with them their own files, may be rolled back.
         for each in ready[:-1]:
             each.roll_back(self._handle, "its rows were carried into a later epoch")
         return result
@@ -534,6 +558,8 @@ class Coordinator:
 
     def _restart(self, reason: str) -> None:
         """Roll back what is undecided, and continue from the offsets in the table."""
+        # If another coordinator has committed an epoch, end here: a new turn of ours would compete
+        # with its turns.
         self._require_first(self._handle.cache.refresh())
         self._drop(reason)
         self._position = self._load_position()
@@ -625,6 +651,7 @@ class Coordinator:
         last = ready[-1]
         reports = [report for each in ready for report in each.ordered()]
         token = token_of(self._application, self._position, reports)
+        # The transaction that resumes this instant beats for it from here on.
         last.heartbeat.stop()
         request = replace(self._request, token=token)
         gathered = gathered_of(self._handle.store, ready[:-1], last)

@@ -18,28 +18,28 @@ from typing import Any, Final, TypeAlias
 from plait.errors import InvariantError
 
 VERSION: Final = 1
-"""Of the messages: one with another version is passed over."""
+"""Version of the messages; messages of other versions are ignored."""
 START, END, STATUS, ACK = "START-COMMIT", "END-COMMIT", "WRITE-STATUS", "ACK-COMMIT"
 HELLO, PROGRESS, FAREWELL = "HELLO", "PROGRESS", "FAREWELL"
 
 NAME_MAX: Final = 1024
-"""Characters of the name of a writer or of a source."""
+"""Maximum length of the name of a writer or of a source."""
 OFFSET_MAX: Final = 64 << 10
-"""Characters of one offset."""
+"""Maximum length of one offset."""
 ERROR_MAX: Final = 4096
-"""Characters of the reason why a writer gave up."""
+"""Maximum length of the reason why a writer gave up."""
 _LIFE_MAX: Final = 64
 _PATH_MAX: Final = 16 << 10
 _ENTRIES_MAX: Final = 100_000
 _NUMBER_MAX: Final = (1 << 31) - 1
-"""Of turns, of layouts, and of what is counted once for each of them."""
+"""Maximum number of a turn or layout, and of what is counted once for each of them."""
 _COUNT_MAX: Final = 1 << 50
-"""Of rows and bytes: the sum of what many writers count fits 64 bits."""
+"""Maximum count of rows and bytes; the sum over many writers still fits 64 bits."""
 _HASH_MAX: Final = (1 << 64) - 1
 
 Schema: TypeAlias = Mapping[str, Any]
 Check: TypeAlias = Callable[[object], str]
-"""Says what is wrong with a value; empty if nothing is."""
+"""Returns what is wrong with a value; an empty text if nothing is."""
 
 
 def _object(properties: dict[str, Schema]) -> dict[str, Any]:
@@ -345,7 +345,7 @@ _WORDS: Final[Mapping[str, Callable[[Schema], Check]]] = {
     "maxProperties": _entries,
     "items": _items,
 }
-"""By word, what makes its check; the type comes first, so that the others may rely on it."""
+"""By word, the function that makes its check. The type comes first: other checks rely on it."""
 _BODIES: Final = {kind: _checks(_DEFS[kind]) for kind in KINDS}
 _ENVELOPE: Final = _checks(
     {key: SCHEMA[key] for key in ("type", "properties", "required", "additionalProperties")}

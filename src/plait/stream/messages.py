@@ -44,11 +44,11 @@ from plait.stream.message_schema import (
 _log = logging.getLogger(__name__)
 
 BYTES_MAX: Final = 16 << 20
-"""Of a message on its way; more is not parsed."""
+"""Maximum size of a message; a larger one is not parsed."""
 FILE_BYTES_MAX: Final = 256 << 20
-"""Of a report in a file."""
+"""Maximum size of a report that is stored in a file."""
 _DEPTH_MAX: Final = 4
-"""The envelope, the body, and what a body has."""
+"""Maximum depth of the JSON: the envelope, the body, and the values in a body."""
 TURNS_MAX: Final = 100
 """The largest number of turns of a coordinator that are open at once. So a writer that hears a turn
 owes it reports of at most so many earlier ones, whatever number the turn has."""
@@ -63,7 +63,7 @@ class Turn:
 
     table: str
     session: str
-    """Of the coordinator: another one begins anew. The text of a later one is greater."""
+    """Session of the coordinator. A later session is a greater text and begins anew."""
     number: int
     instant: Instant
     operation: str
@@ -72,17 +72,17 @@ class Turn:
     decided: int
     """Turns up to this one are decided: their reports need not be sent again."""
     offsets: Offsets
-    """How far the table is."""
+    """Offsets in the table, by source."""
     reset: bool
-    """Nothing that is undecided will be: drop it, and read on from ``offsets``."""
+    """Whether writers must drop everything undecided and read on from ``offsets``."""
     lives: Mapping[str, str] = field(default_factory=dict)
     """The writers that take part, each with the life that counts."""
     revision: int = 0
-    """Of ``lives``, in this session: which of two copies of a turn is the newer one."""
+    """Revision of ``lives`` in this session; it tells which of two copies of a turn is newer."""
 
     @property
     def age(self) -> tuple[int, int]:
-        """The greater, the newer; within a session."""
+        """Order of the copies of turns within a session: the newest is the greatest."""
         return self.number, self.revision
 
 
@@ -99,17 +99,17 @@ class Report:
     ends: Offsets = field(default_factory=dict)
     rows: int = 0
     hash: int = 0
-    """With the rows the digest of what it took."""
+    """Hash of the rows; together with ``rows`` the digest of what the writer took."""
     flushes: int = 0
     runs: tuple[str, ...] = ()
     status: bytes = b""
     """A write status as Arrow streams; empty if there are no final files."""
     error: str = ""
-    """Why this writer cannot go on with what it took."""
+    """Reason why the writer gave up its rows; empty if it did not."""
     file: str = ""
     """Where ``runs`` and ``status`` are, if they are too large for a message."""
     file_hash: str = ""
-    """Of that file."""
+    """Hash of that file."""
 
     @property
     def idle(self) -> bool:
@@ -126,7 +126,7 @@ class Acknowledgement:
     decided: int
     """Turns up to this one."""
     offsets: Offsets
-    """How far the table is."""
+    """Offsets in the table, by source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +140,11 @@ class Hello:
     table: str
     writer: str
     life: str
-    """Random, another one at each start."""
+    """Random text that a writer draws at each start."""
     session: str = ""
-    """Of the coordinator whose turn it answers; empty if it answers none."""
+    """Session of the coordinator whose turn it answers; empty if it answers none."""
     number: int = -1
-    """Of that turn."""
+    """Number of that turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class Progress:
     number: int
     rows: int
     bytes: int
-    """As they are in memory."""
+    """Size in memory."""
     moved: bool = False
     """Whether an offset moved, with rows or without. If none did, the writer asks what became of
     what it reported."""
@@ -206,7 +206,7 @@ class EncodedMessage(bytes):
 
     kind: str
     number: int
-    """Of the turn that it is about; -1 if it is about none."""
+    """Number of the turn that it concerns; -1 if it concerns none."""
 
 
 def encode(message: Message, *, bytes_max: int = BYTES_MAX) -> EncodedMessage:
@@ -230,6 +230,8 @@ def encode(message: Message, *, bytes_max: int = BYTES_MAX) -> EncodedMessage:
     kind = kind_of(message)
     envelope = {"version": VERSION, "kind": kind, "body": values, "check": _check(kind, values)}
     encoded = EncodedMessage(_text(envelope).encode())
+    # The sender checks too: no receiver would take a bad message, and the sender would wait for an
+    # answer that never comes.
     wrong = body_misfit(kind, values) or _contradiction(message)
     if not wrong and len(encoded) > bytes_max:
         wrong = f"it has {len(encoded)} bytes, and {bytes_max} are allowed"
@@ -252,6 +254,7 @@ def decode(body: bytes, *, bytes_max: int = BYTES_MAX) -> Message:
         if wrong or not isinstance(envelope, dict):
             raise ValueError(wrong)
         kind, values = envelope["kind"], envelope["body"]
+        # A damaged message counts as a lost one, and lost messages are sent again.
         if envelope["check"] != _check(kind, values):
             message = "its hash differs"
             raise ValueError(message)

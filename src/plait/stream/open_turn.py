@@ -56,7 +56,7 @@ class OpenTurn:
     reports: dict[str, Report] = field(default_factory=dict)
     progress: dict[str, Progress] = field(default_factory=dict)
     abandoned: bool = False
-    """Whether a writer was left out, which may have written files under the instant."""
+    """Whether a writer that may have written files under the instant was left out."""
 
     @classmethod
     def begin(
@@ -67,6 +67,8 @@ class OpenTurn:
         Raises:
             SingleWriterError: the table is for one writer, and another is live.
         """
+        # The record comes before the first message that names the instant. So every file that a
+        # writer stages can be found by recovery, even if this process dies right after the message.
         request_instant(handle.store, record, state.table.contract, lambda: handle)
         interval_s = state.table.options.seconds("heartbeat.interval")
         beat = Heartbeat(handle, turn.instant, interval_s=interval_s, since=record.v0)
@@ -130,6 +132,8 @@ def end_idle(handle: TableHandle, turns: Iterable[OpenTurn]) -> None:
     """End instants without rows: where nobody can have written a file, without a decision."""
     doomed: list[str] = []
     for each in turns:
+        # A writer that was left out may have staged files that no report names. Only a rollback
+        # lets recovery and cleans find them (INV-06).
         if each.abandoned:
             each.roll_back(handle, "its writers reported no rows")
             continue
@@ -148,6 +152,8 @@ def follow(offsets: Offsets, reports: Iterable[Report]) -> dict[str, str]:
     for report in reports:
         for source, start in report.starts.items():
             expected = reached.get(source, "")
+            # Each source continues where its last report ended. A gap would lose rows and an
+            # overlap would write rows twice, so either one fails the whole epoch (INV-09).
             if start != expected:
                 message = (
                     f"writer {report.writer!r} read source {source!r} from {start!r}, "
@@ -193,6 +199,8 @@ def gathered_of(store: Store, carried: Sequence[OpenTurn], last: OpenTurn) -> Ga
     foreign: list[str] = []
     for each in carried:
         for report, status in _listed(store, each):
+            # A decision may only name files of its own instant (INV-06). So rows of earlier turns
+            # are read from their files and written again.
             foreign += [*report.runs, *status.changes.added["path"].to_pylist()]
     listed = _listed(store, last)
     flushed = (WriteStatus(stats=WriteStats(flushes=r.flushes)) for r, _ in listed if r.runs)

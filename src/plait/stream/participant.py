@@ -1,10 +1,8 @@
 """One of several writers of a stream: it buffers, stages and reports (RFC 0007).
 
-What a writer has heard of coordinators: a transport may repeat anything, at any time.
-
-The name of a stream as one table's: on a shared transport another table may use it too.
-
-The rows of one writer of a stream in one turn: staged, then reported.
+``WriterTurn`` stages the rows of one turn, and ``Undecided`` keeps reports until they are decided.
+``Heard`` remembers which messages came, because a transport may repeat any of them at any time.
+``OwnName`` guards the name of the stream, which another table on the transport may use too.
 """
 
 from __future__ import annotations
@@ -59,7 +57,7 @@ from plait.txn.table_handle import TableHandle
 from plait.write.run_files import RunStaging
 
 Parts: TypeAlias = Sequence[tuple[bool, object]]
-"""Rows, or keys to remove where the flag is set, in order."""
+"""Rows in order; where the flag is set, keys to remove."""
 
 
 @dataclass(slots=True)
@@ -101,6 +99,8 @@ class WriterTurn:
         announce = _Proven(Announcer(handle.store, plan, label), handle.store, turn)
         size_max = options.size("control.message.size")
         large = StatusFile(handle.store, turn.instant, label, announce, size_max)
+        # Rows of several writers may meet in a bucket of a keyed table. Only the coordinator has
+        # them all and can merge them, so it gets runs of rows and not files of the table.
         if spec.keyed:
             runs = RunStaging(plan, announce, label=label, store=handle.store)
             return cls(turn, plan, runs, large)
@@ -230,7 +230,7 @@ _DAMAGE: Final = (
     FormatError,
     pa.ArrowException,
 )
-"""What the readers of Arrow, of its metadata and of partitions raise for bytes that are none."""
+"""Exceptions that decoding of Arrow data and partitions raises for invalid bytes."""
 
 
 def _not_its_own(report: Report, status: WriteStatus, turn: Turn) -> str:
@@ -295,18 +295,18 @@ def name_taken(application: str, table: str, other: str) -> StreamError:
 
 @dataclass(slots=True)
 class Heard:
-    """Turns and acknowledgements that came; what is older than they are is passed over."""
+    """The newest turns and acknowledgements that came, so that older ones can be ignored."""
 
     begun: dict[str, int] = field(default_factory=dict)
-    """By coordinator: the newest turn that this writer began."""
+    """By session of a coordinator, the newest turn that this writer began."""
     last: tuple[str, int] = ("", -1)
     """The coordinator and the number of the turn that came last; a hello answers it."""
     committed: Offsets = field(default_factory=dict)
-    """How far the table is."""
+    """Offsets in the table, as last received."""
     _names: dict[Instant, tuple[str, int]] = field(default_factory=dict)
     """By instant, the coordinator and the number of the newest turns that were heard."""
     _told_at: tuple[str, int] = ("", -1)
-    """The coordinator that told it, and the turn up to which it had decided."""
+    """Session and last decided turn of the message that ``committed`` came from."""
 
     def newest(self, session: str) -> int:
         """Return the newest turn of a coordinator that was begun; -1 if there is none."""
@@ -378,9 +378,9 @@ class Undecided:
 
 
 _ASK_S = 1.0
-"""How long to wait for an answer before asking again."""
+"""Seconds to wait for an answer before asking again."""
 _TELL_S = 0.2
-"""The least time between two messages of progress."""
+"""Minimum seconds between two messages of progress."""
 
 
 def _one_thread() -> ThreadPoolExecutor:
@@ -628,6 +628,9 @@ class Participant:
             return
         self._heard.begun[turn.session] = turn.number
         known = self._holds(turn)
+        # The turn ends the one that we hold, and the coordinator has counted all that we reported.
+        # So our rows go on: report them, and answer missed turns as empty ones. Otherwise what we
+        # hold does not continue the table's offsets: drop it, and read again.
         if known is not None and not turn.reset and not self._left_out(turn):
             self._turn = None
             self._end(known)
@@ -759,6 +762,8 @@ class Participant:
         for turn, future in self._finishing:
             if future.cancel():
                 turn.close()
+        # What already runs cannot be cancelled. Wait for it, or its report would be sent after the
+        # drop and name rows that are about to be read again.
         self.settle()
         self._finishing.clear()
         self._undecided.clear()

@@ -28,10 +28,10 @@ class StatusFile:
     store: Store
     instant: Instant
     label: str
-    """Of the writer's files in this turn."""
+    """Label in the names of the writer's files in this turn."""
     announce: Callable[[Iterable[Partition]], None]
     size_max: int
-    """Bytes of a message."""
+    """Maximum size of a message in bytes."""
 
     def shorten(self, report: Report) -> Report:
         """Return the report as it is sent; write a file only if it is too large.
@@ -45,6 +45,8 @@ class StatusFile:
             return report
         body = encode(report, bytes_max=FILE_BYTES_MAX)
         path = data_path(RUN_HOME, UNKEYED, self.instant, self.label, STATUS)
+        # Announced like every file: if the turn is never decided, recovery looks here and deletes
+        # it.
         self.announce([RUN_HOME])
         self.store.put(path, body)
         return replace(report, runs=(), status=b"", file=path, file_hash=_hash(body))
@@ -70,6 +72,8 @@ def whole(store: Store, report: Report, instant: Instant) -> Report:
         raise CorruptMetadataError(message, path=report.file, expected=report.file_hash)
     found = decode(body, bytes_max=FILE_BYTES_MAX)
     about = replace(report, file="", file_hash="")
+    # The file must be the same report as the message. Otherwise rows of one turn could be committed
+    # with the offsets of another.
     if not isinstance(found, Report) or replace(found, runs=(), status=b"") != about:
         message = f"the file is not what {report.writer!r} reported of turn {report.number}"
         raise CorruptMetadataError(message, path=report.file)

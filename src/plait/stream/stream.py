@@ -143,6 +143,8 @@ class Stream:
             EpochUnknownError: the stream's position is not one of several writers.
             StreamError: another process has moved the stream since ``after``.
         """
+        # The token goes from `after` to the new offsets, so of two seeks that race, one commits and
+        # the other is refused (INV-09).
         before = position_offsets(self._application, after)
         unknown = [name for name, end in offsets.items() if not end and name not in before]
         if not offsets or unknown:

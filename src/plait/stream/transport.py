@@ -62,6 +62,7 @@ class _Coordinating:
         self._up, self._down, self._lock = up, down, lock
 
     def send(self, message: bytes) -> None:
+        # Under one lock, so that all writers get the messages in one order.
         with self._lock:
             for each in self._down:
                 each.put(message)
