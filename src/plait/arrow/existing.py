@@ -47,7 +47,7 @@ class Existing:
     _files: pa.Table = field(init=False)
     _spans: dict[BucketId, tuple[int, int]] = field(init=False)
     _ranges: tuple[BucketId, dict[str, Range]] | None = field(init=False, default=None)
-    """Of the first key column, by file of the bucket that was asked for last."""
+    """Ranges of the first key column, by file, in the bucket that was asked for last."""
     reader: SliceReader = field(init=False)
 
     def __post_init__(self) -> None:

@@ -108,7 +108,7 @@ class Round:
     order: keys.Indices | None
     """Positions of the rows that stay, in key order; None: all, as they are."""
     existing: int
-    """So many of the rows, the first, were in the table."""
+    """Number of leading rows that were in the table already."""
     met: keys.Indices
     """Positions of existing rows whose key came in too."""
     inserted: int

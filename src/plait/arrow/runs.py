@@ -292,7 +292,7 @@ class RunSink:
 
 @dataclass(slots=True)
 class Incoming:
-    """Gives what came for a bucket as sorted sources, as often as it is asked for."""
+    """Reads the rows that came for a bucket as sorted sources; it can be read more than once."""
 
     sink: RunSink
     kept: dict[Group, FlushBatch] = field(default_factory=dict)

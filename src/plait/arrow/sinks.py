@@ -33,7 +33,7 @@ class Log:
     """One row of ADDED."""
     range: Range
     hashes: Hashes | None = None
-    """Of its keys, where the decision is to tell them."""
+    """Hashes of its keys, if the decision has to list them."""
 
 
 @dataclass(slots=True)

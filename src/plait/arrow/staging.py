@@ -107,7 +107,7 @@ class ArrowStaging(Staging):
         """The partitions of the rows; None: of keys that are looked for in every one."""
         keyed = plan.spec.across and plan.request.operation in _TO_OWN_PLACE
         self._hashes: list[Hashes] | None = [] if keyed else None
-        """Of the keys that came, where the index is asked for them; None: they are many."""
+        """Hashes of the keys that came, if the record index is used; None if there are too many."""
         self._digester = Digester() if plan.digests else None
         self._persisted: set[str] = set()
         self._existing: Existing | None = None

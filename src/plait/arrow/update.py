@@ -29,7 +29,7 @@ from plait.read.key_sort import sorted_by_key
 
 @dataclass(frozen=True, slots=True)
 class ChangeStage:
-    """Gives rows new values: writes their files anew (COW), or masks them and adds a log (MOR)."""
+    """Updates rows: writes their files anew (COW), or masks them and adds a log (MOR)."""
 
     output: Output
     existing: Existing

@@ -18,7 +18,8 @@ from plait.model.value import array_of
 _T = pa.types
 _INT64_MAX: Final = (1 << 63) - 1
 _CONCAT_BYTES_MAX: Final = 512 << 20
-"""Of the rows that are computed at once, some eight megabytes; Arrow's texts end at 2 GiB."""
+"""Maximum size of what one CONCAT makes. Some 8 MB of rows are computed at once; Arrow's texts end
+at 2 GiB."""
 _PLAIN: Final = {"=": pc.equal, "<": pc.less, "<=": pc.less_equal}
 
 

@@ -25,9 +25,10 @@ _TEXT_MAX: Final = 1 << 20
 _TOKENS_MAX: Final = 25_000
 """The parser takes some 50 microseconds for each: more values go into a scan as ``isin``."""
 _JOINS_MAX: Final = 5_000
-"""Of one column's values; what is left when these are one IN is at most ``LEAVES_MAX``."""
+"""Maximum number of AND and OR. Comparisons of one column become one IN; at most
+``LEAVES_MAX`` may be left."""
 DIGITS_MAX: Final = 400
-"""Of a number; a double has 309 before the point."""
+"""Maximum number of digits of a number; a double has 309 before the point."""
 _FRAMES: Final = 20_000
 """Calls that the parser nests for ``DEPTH_MAX`` parentheses, and room to spare."""
 PREDICATE, VALUE, SCHEMA, CHANGE = "predicate", "value", "schema", "change"

@@ -36,7 +36,7 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 POINTS_MAX: Final = 1_000
 LOOKED_AT_MAX: Final = 64
-"""Of longer IN lists only the least and the largest value are looked at."""
+"""Length of an IN list beyond which only its least and largest value are compared."""
 
 
 @dataclass(frozen=True, slots=True)

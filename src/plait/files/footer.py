@@ -39,7 +39,7 @@ GROUP_BYTES_FREE: Final = 64 << 20
 _END_BYTES = 8
 """The length of what stands before it, little endian, and Parquet's magic."""
 COLUMNS_MAX: Final = 32
-"""So many leading columns get bounds, besides the key and the ordering field."""
+"""Number of leading columns that get bounds, besides the key and the ordering field."""
 LENGTH_MAX: Final = 64
 """Longer strings (characters) and binaries (bytes) are cut, upper bounds rounded up."""
 

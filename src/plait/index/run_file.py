@@ -38,11 +38,11 @@ _MAGIC: Final = b"PLTX\x01\x00\x00\x00"
 _TAIL: Final = struct.Struct("<QQ8s")
 _DIRECTORY: Final = 16
 _STRETCH: Final = 128
-"""So many blocks are read at once at most."""
+"""Maximum number of blocks that are read at once."""
 _PLACES_BYTES_MAX = 256 << 20
-"""Of the names of partitions in a footer."""
+"""Maximum size of the partition names in a footer."""
 _GAP: Final = 4
-"""So many blocks that nobody asked for are read, to save a call."""
+"""Maximum number of unneeded blocks that are read to save a call."""
 
 
 @dataclass(frozen=True, slots=True)

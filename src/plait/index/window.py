@@ -13,7 +13,7 @@ FOLD_LAG_MAX = 32
 LAG_MAX = 2048
 """An index that is so many decisions behind is made anew: to read them costs more."""
 ENTRIES_MAX = 1 << 22
-"""So many keys are held; of a commit with more, whole buckets are noted. It bounds memory."""
+"""Maximum number of keys in memory; of a commit with more keys, whole buckets are noted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class KeyWindow:
     decision: str
     """The checksum of the decision at ``until``."""
     entries: IndexEntries = field(default_factory=IndexEntries.none)
-    """Of every key that they say they wrote, in no order."""
+    """Entries of all keys that the decisions list, in no order."""
     places: Places = field(default_factory=Places)
     whole: Mapping[BucketId, int] = field(default_factory=dict)
     """Buckets in which any key may have been written, and by which version last."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 
 ASK_S: Final = 30.0
-"""So long brokers may take to answer."""
+"""Seconds that brokers may take to answer."""
 _TRIES: Final = 3
 """The first request gets one part in so many of that: rarely, the client loses an answer."""
 _LOOKS: Final = 10

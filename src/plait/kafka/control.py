@@ -42,7 +42,7 @@ _KEPT_MS: Final = 3_600_000
 _AGAIN_S: Final = 1.0
 """The time between two looks at a topic that gave an error."""
 _BEGIN_S: Final = 10.0
-"""So long after the first error others are borne when a process begins to read."""
+"""Seconds of errors that are tolerated when a process begins to read."""
 _CALM_S: Final = 10.0
 """The time without an error after which looks end."""
 _DOUBT_S: Final = 60.0
@@ -52,7 +52,7 @@ _SILENT_S: Final = 5.0
 was deleted, the library says nothing for half a minute."""
 _CLAIM_S: Final = 10.0
 _ANSWER_S: Final = 1.0
-"""So long a process that has asked whose the name is waits for an answer."""
+"""Seconds that a process waits for an answer to the question who uses the name."""
 _ANSWERED_MAX: Final = 1_000
 _TO_WRITERS: Final = (START, END, ACK)
 
@@ -300,7 +300,7 @@ class ControlTopic:
 
 
 class _Claim:
-    """Whose the name of the sink is: what this process has heard since it asked.
+    """Finds out whether another table uses the name of the sink.
 
     It asks by a hello of no writer. Processes of another table send it back as one of theirs: with
     the life that asked. Only those answer whose own question stands earlier on the topic: whoever

@@ -34,11 +34,11 @@ _LOOK_S: Final = 0.05
 _TOPICS_S: Final = 10.0
 """The time between two looks whether partitions were added."""
 _FAILURES_MAX: Final = 3
-"""So many failures in a row end a sink."""
+"""Number of failures in a row that end a sink."""
 _WORKED_S: Final = 60.0
-"""Who coordinated for longer than this before it failed does not fail "in a row"."""
+"""Seconds of work after which a failure starts a new row of failures."""
 _FENCED_S: Final = 5.0
-"""So long a coordinator that was fenced waits for the group to tell who leads."""
+"""Seconds that a fenced coordinator waits for the group to say who leads."""
 _FATAL: Final = (OffsetsLostError, PartitionsAddedError, TopicReplacedError, UndoneError)
 
 

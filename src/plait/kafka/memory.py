@@ -17,7 +17,7 @@ _QUEUE_MIN: Final = 4 * _MIB
 _QUEUE_MAX: Final = 64 * _MIB
 _QUEUE_SHARE: Final = 16
 _AGAIN_MS: Final = 5
-"""So long after its queue was full the client looks whether it may fetch; by default a second."""
+"""Pause of the client after its queue was full; its own default is a second."""
 DECODED: Final = 8 * _MIB
 """Values that are decoded at once: texts, columns and their copies take several times as much."""
 

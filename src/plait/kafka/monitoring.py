@@ -119,12 +119,12 @@ class Counts:
     records: int = 0
     """Records that were put; one that was read again counts again."""
     bytes: int = 0
-    """Of their values."""
+    """Size of the values of these records."""
     rewinds: int = 0
     """How often a partition was read again from the table's offset."""
     dead_letters: int = 0
     commits: int = 0
-    """Of the coordinator, while it was here."""
+    """Commits of the coordinator while it ran in this process."""
     committed_rows: int = 0
     commit_s: float = 0.0
     """The seconds that they took, from the end of a turn to its decision."""

@@ -87,14 +87,14 @@ class SinkSettings:
     bytes_max: int = 1 << 30
     """A commit is made as soon as so many bytes are held, in memory or staged."""
     patience_s: float = 30.0
-    """So long a commit waits for a writer that is late; then it goes on without it."""
+    """Seconds that a commit waits for a late writer before it goes on without it."""
     key_format: str = "json"
     """How keys are encoded, where they name a row to remove or are included: json (an object with
     the columns, or the value of the only one), text, or avro (with the registry)."""
     dead_letters: str = ""
     """The topic for records that cannot be decoded; without one, the first stops the sink."""
     dead_letter_percent: float = 1.0
-    """So many records in a hundred may be bad; more stop the sink."""
+    """Percentage of records that may be bad; more stop the sink."""
     fetch_rows: int = 10_000
     """The most records that are decoded at once."""
     memory: int = 1 << 29

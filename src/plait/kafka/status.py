@@ -19,7 +19,7 @@ from plait.timeline.pending import load_pending
 from plait.txn.refusal import find_lost
 
 _NEWEST: Final = 200
-"""So many decisions are read to tell the rate."""
+"""Number of decisions from which the rate is computed."""
 _MS: Final = 1000
 UNDONE: Final = "a restore undid its newest commit"
 
@@ -60,7 +60,7 @@ class SinkStatus:
     sink: str
     epoch: int
     version: int
-    """Of its newest commit."""
+    """Version of its newest commit."""
     committed_ms: int | None
     """When that was; None if it is older than the newest 200 decisions."""
     rows_per_s: float | None

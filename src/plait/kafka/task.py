@@ -40,7 +40,7 @@ _LEADS: Final = 0
 """The partition, of the first topic by name, whose holder coordinates."""
 _LEFT_OUT_S: Final = 20.0
 _REJOIN_S: Final = 5.0
-"""So long a partition that another process has taken waits for the group to say so."""
+"""Seconds to wait for the group to confirm that another process has taken a partition."""
 
 
 @dataclass(slots=True)

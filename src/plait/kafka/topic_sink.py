@@ -24,7 +24,7 @@ _SEND_MS: Final = 30_000
 _FLUSH_S: Final = 45.0
 _POLL_S: Final = 0.1
 _IDLE_MAX: Final = 600
-"""So many polls in a row may bring nothing before the end of a partition."""
+"""Maximum number of empty polls in a row before the end of a partition."""
 _DECODED: Final = 10_000
 _POLLED: Final = 5_000
 

@@ -287,9 +287,9 @@ class ArchiveFile:
     first: int
     last: int
     bytes: int
-    """Of the decisions, as they were in their slots."""
+    """Size of the decisions together, as they were in their slots."""
     sha256: str
-    """Of the file."""
+    """SHA-256 of the file."""
 
     @property
     def rows(self) -> int:

@@ -206,7 +206,7 @@ class TableSpec:
     written: bool = field(default=False, compare=False)
     """Whether files that copy rows say which version wrote each (``model/schema.py``)."""
     compression: Compression = field(default=Compression(), compare=False)
-    """Of new files: readers take any."""
+    """Compression of new files; readers accept every codec."""
     unique: str = field(default=UNIQUE_PARTITION, compare=False)
     """Where keys are unique: in their partition, or in the table (RFC 0030)."""
     finite: str | None = field(default=None, compare=False)

@@ -84,11 +84,11 @@ class RepushSource:
 
     address: SourceAddress
     version: int
-    """Of the table itself, of the other table, of Delta; the snapshot of Iceberg; else 0."""
+    """Version that is read, of this or the other table or of Delta; an Iceberg snapshot; else 0."""
     rows: int
     """How many rows it has."""
     digest: str = ""
-    """Of the names, sizes and times of plain files; other sources have versions."""
+    """Hash of names, sizes and times of plain files; empty for sources that have versions."""
 
     @property
     def kept(self) -> int | None:
@@ -141,7 +141,7 @@ class OpenRepush:
     """A repush that was begun, and neither swapped in nor cancelled."""
 
     directory: str
-    """Of the table that it builds, in the table's own directory."""
+    """Directory of the table that is built, below the directory of this table."""
     base: int
     """The version since when it follows; every version from there on stays readable."""
     layout: TableLayout

@@ -40,7 +40,7 @@ class TaskLedger:
     task: str
     batches: int
     digest: Digest
-    """Of the rows, and of the keys that were removed."""
+    """Digest of the rows that were sent, and of the keys that were removed."""
     last_key: tuple[str | None, ...]
     """The values of the last key, as canonical texts."""
 

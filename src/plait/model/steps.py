@@ -65,7 +65,7 @@ class AddColumn:
     data_type: pa.DataType
     nullable: bool = True
     default: object = None
-    """Of rows that are there, and of rows that come without the column."""
+    """Value for existing rows, and for new rows that come without the column."""
     comment: str = ""
     after: str | None = None
     """The column behind which it comes; "" for the first place, None for the last."""

@@ -28,10 +28,10 @@ from plait.read.equal import NO_PRINTS, Prints, fingerprints, unmatched
 from plait.read.scan import Scan
 
 _PART_ROWS: Final = 1 << 16
-"""So many rows in a part, about,"""
+"""Approximate number of rows in a part."""
 _PARTS_MAX: Final = 1 << 14
 _ROWS_AT_ONCE: Final = 1 << 22
-"""and so many of each side are compared at once: about 100 MB of hashes."""
+"""Maximum number of rows of each side that are compared at once: about 100 MB of hashes."""
 _MISSING, _EXTRA, _BEFORE, _AFTER = "missing", "extra", "before", "after"
 KIND: Final = "_difference"
 """The column that says what a differing row is."""

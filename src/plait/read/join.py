@@ -171,7 +171,7 @@ class JoinedRows:
     repeated: Indices
     """Where in ``new`` rows stand that have the key of another one."""
     origins: Origins
-    """Of the rows of ``old``."""
+    """Origins of the rows of ``old``."""
 
 
 def file_positions(origins: Origins, at: Indices) -> Iterator[tuple[int, Positions]]:

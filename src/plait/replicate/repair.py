@@ -129,7 +129,7 @@ class _Run:
         self._fan_out: FanOut | None = None
         handle = handle_of(table)
         self.instant = handle.new_instant(handle.cache.known())
-        """Of its own record: until it is over, what it sent may stand over newer rows."""
+        """Instant of its record. While there is one, sent rows may hide newer ones in the sink."""
         self._sender = Sender(handle.store, self.instant, handle.ports, lambda: None)
 
     def forget(self) -> None:

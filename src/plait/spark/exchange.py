@@ -207,7 +207,7 @@ class Pieces:
     sources: tuple[str, ...]
     """Labels of the attempts that wrote files."""
     tasks: tuple[int, ...]
-    """Whose rows the first task of the job is to have, the second, and so on."""
+    """For each task of the job, the number of the task whose rows it gets."""
 
     def read(self, task: int) -> Iterator[pa.RecordBatch]:
         """Return the rows of a task, in the order of the sources.

@@ -48,7 +48,7 @@ class Offset:
     began: int = -1
     """The version after which the stream began; -1: with all rows of a version."""
     files: int | None = None
-    """So many files of the first rows are delivered; None: all."""
+    """Number of files of the first rows that are delivered; None for all."""
     table: str = ""
     """The identity of the table: another one in its place has other versions."""
 

@@ -25,7 +25,7 @@ from plait.timeline import paths
 from plait.txn.heartbeat import Watch
 
 _HOLD_S = 1.0
-"""So long a task takes no more rows before it raises, and so long its process may outlive that.
+"""Seconds that a task takes no rows before it raises, and that its process may live after it.
 While a process takes rows, Spark goes on with the query and reads no error, and after an error
 Spark's worker takes rows and drops them. Full buffers make it read; the end of the process does."""
 

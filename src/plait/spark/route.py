@@ -190,7 +190,7 @@ def _typed_column(values: Values, spec: TableSpec, name: str) -> Column:
 _TASKS_SOME = 32
 """Tasks that cost little even where most of them stay empty."""
 _GROUPS_MANY = 2_000
-"""So many (partition, bucket) pairs are divided evenly by any hash."""
+"""Number of (partition, bucket) pairs that any hash divides evenly."""
 _SHIFTS = 32
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 HELD_MAX = 16
-"""So many scans a session keep their leases, whether or not their DataFrames are still there."""
+"""Number of scans of a session that keep their read pins, even if their DataFrames are gone."""
 
 _OPTIONS = {
     "recursiveFileLookup": "true",  # or directories named a=b would become columns
@@ -45,9 +45,9 @@ _OPTIONS = {
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _V1_SOURCES = "spark.sql.sources.useV1SourceList"
 _LISTED_ANYWAY, _LISTED_HERE = 32, 1000
-"""So many files Spark looks at itself by default, and so many where that is quick."""
+"""Number of files that Spark lists itself: by default, and where listing is quick."""
 _COMPARED_MAX = 1_000
-"""Of so many files the footers are looked at before Spark reads them."""
+"""Maximum number of files whose footers are compared before Spark reads them."""
 _GLOB = re.compile(r"([\\*?{}\[\]])")
 _lock = threading.Lock()
 _settling = threading.Lock()

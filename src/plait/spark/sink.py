@@ -88,7 +88,7 @@ class Message(ds.WriterCommitMessage):
     run: str | None = None
     status: bytes | None = None
     digest: Digest = field(default_factory=Digest)
-    """Of its rows, if the plan asks for it."""
+    """Digest of its rows, if the plan asks for one."""
     dynamic: bool = False
     """Whether its session has an overwrite replace just the partitions of the rows."""
 

@@ -60,11 +60,11 @@ _PACKAGES: Final = {
 
 DECLARE = "plait.declare"
 COHERENT = "coherent"
-"""Of a network mount or an fsspec adapter: all see at once what anyone has finished writing."""
+"""Declares that a network mount or fsspec adapter shows every finished write to all at once."""
 ATOMIC_CREATE = "atomic-create"
-"""Of an fsspec adapter: ``pipe_file(mode="create")`` is one conditional write of a whole file."""
+"""Declares that ``pipe_file(mode="create")`` of an fsspec adapter is one conditional write."""
 PROVEN = "proven"
-"""Of a store that ``tablectl probe`` found fit: it is not probed when it is opened."""
+"""Declares that ``tablectl probe`` found a store fit, so that opening does not probe it."""
 _WORDS = (COHERENT, ATOMIC_CREATE, PROVEN)
 
 

@@ -40,7 +40,7 @@ class ProbeReport:
     """What a probe saw. Each answer is "nothing seen against it", not a proof."""
 
     one_winner: bool
-    """Of callers racing for one name exactly one was told that it won."""
+    """Whether exactly one of the callers that raced for a name was told that it won."""
     whole: bool
     """No reader saw a part of a file."""
     reads_fresh: bool
@@ -50,7 +50,7 @@ class ProbeReport:
     processes: int
     """How many processes raced; 0 if none could be started, or the store is not shared."""
     swaps: bool = False
-    """Of callers racing to replace the same content exactly one was told that it did."""
+    """Whether exactly one of the callers that raced to replace a content was told that it did."""
     notes: tuple[str, ...] = ()
 
     @property

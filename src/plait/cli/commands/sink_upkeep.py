@@ -104,7 +104,7 @@ class Seeking:
     app: Application
     table: Table
     name: str
-    """Of the sink; "" if the table has only one."""
+    """Name of the sink; empty if the table has only one."""
     _plan: SeekPlan | None = None
 
     def plan(self, clients: Clients, places: tuple[str, ...], drop: tuple[str, ...]) -> None:

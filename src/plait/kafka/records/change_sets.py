@@ -35,7 +35,7 @@ class ChangeSet:
     """Keys that are removed before the rows come."""
     bad: tuple[Undecodable, ...] = ()
     bytes: int = 0
-    """Of the values."""
+    """Size of the values of the records."""
 
 
 class ChangeReader:

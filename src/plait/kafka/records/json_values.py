@@ -21,7 +21,7 @@ from plait.model.schema import type_name
 _T = pa.types
 _SPACE: Final = b" \t\r\n"
 _BODY_MAX: Final = 64 << 20
-"""So many bytes are read at once."""
+"""Maximum number of bytes that are parsed at once."""
 _PIECE_MIN: Final = 1_000
 """Fewer values are not worth a thread."""
 _THREADS_MAX: Final = 4

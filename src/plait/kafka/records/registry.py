@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 PATIENCE_S: Final = 30.0
-"""So long a registry that does not answer is asked again."""
+"""Seconds for which a registry that does not answer is asked again."""
 SETTINGS: Final = (
     "basic.auth.user.info",
     "bearer.auth.token",
@@ -56,11 +56,12 @@ _BROKEN: Final = 500
 _ABSENT: Final = range(40400, 40500)
 """Codes in the body: no such subject, version or schema. Another 404 is no registry's."""
 _LATE_S: Final = 2.0
-"""A replica of the registry may lag behind: so long a number that it does not know is asked for."""
+"""Seconds for which an unknown schema id is asked for: a replica of the registry may lag."""
 _ABSENT_S: Final = 60.0
 """After this time, it is asked for again."""
 _DOUBTS_MAX: Final = 3
-"""So many unknown numbers are waited for in that time: bytes that are no Avro have many."""
+"""Maximum number of unknown schema ids that are waited for in that time: corrupt records
+name many."""
 _ABSENT_MAX: Final = 100_000
 _REFERENCES_MAX: Final = 200
 

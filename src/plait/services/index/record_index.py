@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 _FOLDS_MAX: Final = 8
 """A build is followed by so many rounds of catching up at most: writers go on."""
 _BUILDS_MAX: Final = 3
-"""So often an index is built that a restore or a repush made useless at once."""
+"""Maximum number of builds, if a restore or a repush makes each one useless at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ class CleanReport:
     """Files that rolled-back writers wrote after their end."""
     rollback: RollbackReport
     bytes_freed: int = 0
-    """Of the data files that it condemned and deleted."""
+    """Size of the data files that were condemned and deleted."""
 
     @property
     def idle(self) -> bool:

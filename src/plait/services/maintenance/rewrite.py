@@ -51,7 +51,7 @@ class Rewritten:
     commits: tuple[CommitResult, ...]
     """One for each share of the plan in which something was left to do."""
     bytes_read: int
-    """Of the files that were copied, as they are on storage."""
+    """Size on storage of the files that were copied."""
 
     @property
     def rows_moved(self) -> int:
@@ -60,7 +60,7 @@ class Rewritten:
 
     @property
     def bytes_written(self) -> int:
-        """Of the files in their place."""
+        """Return the size of the files that replace them."""
         return sum(each.stats.bytes_written for each in self.commits)
 
     @property
@@ -211,7 +211,7 @@ class FollowMasks:
 
     masks: MaskFiles
     base: TableState
-    """Whose visible rows were copied."""
+    """The version whose visible rows were copied."""
 
     def carry(
         self, staged: WriteStatus, head: TableState, services: Sequence[Decision]

@@ -32,7 +32,7 @@ class CutOff:
     slots: tuple[str, ...]
     """The slots that are there from it on, the oldest first."""
     sha256: str
-    """Of the bytes of the newest of them."""
+    """SHA-256 of the newest of these decisions."""
 
     @classmethod
     def plan(cls, store: Store, first: int) -> Self:

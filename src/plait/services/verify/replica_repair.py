@@ -69,7 +69,7 @@ class ReplicaRepairReport:
 
     buckets: tuple[DamagedBucket, ...]
     files_read: int
-    """Of the replica."""
+    """Number of files of the replica that were read."""
     version: int | None
     """The version of the decision; None if nothing was written."""
 

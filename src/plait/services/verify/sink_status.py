@@ -143,7 +143,7 @@ class History:
     counted: set[tuple[str, str]] = field(default_factory=set)
     """Nonces of instants, and the attempts of tasks that counted in them."""
     checksums: dict[int, str] = field(default_factory=dict)
-    """Of the decisions at which sinks were compared, by version."""
+    """By version, the checksum of each decision at which a sink was compared."""
 
     @classmethod
     def of(

@@ -40,7 +40,7 @@ class Walk:
     _unread: int = field(default=-1, init=False)
     """The last version of the damaged file of the archive that was met."""
     _checksum: str | None = field(default="", init=False)
-    """Of the slot before, as its bytes have it; None if it could not be read."""
+    """Checksum in the slot before; None if that slot could not be read."""
 
     def __post_init__(self) -> None:
         """Look into the archive where slots are empty."""

@@ -175,7 +175,7 @@ def _beside(needed: pa.Table, listing: Listing) -> Iterator[tuple[str, int, bool
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """Whose a file may be."""
+    """What can explain that a file is on storage: a version, a pending instant, or a rollback."""
 
     named: pa.Array
     """Paths of data files that the state knows: live, kept for older versions, or condemned."""

@@ -18,7 +18,7 @@ _SIZE_MAX: Final = 1 << 30
 _TEXT_MAX: Final = 16 << 20
 """Bytes of a schema and of all that it refers to, each."""
 PARTS_MAX: Final = 100_000
-"""Of a schema with all that it refers to: types, fields, branches and symbols."""
+"""Maximum number of types, fields, branches and symbols of a schema and its references."""
 _DIGITS_MAX: Final = 1000
 
 
@@ -41,7 +41,7 @@ class Primitive:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """So many bytes."""
+    """Type ``fixed``: a value of a fixed number of bytes."""
 
     name: str
     size: int
