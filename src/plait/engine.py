@@ -201,7 +201,7 @@ class Engine(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Its name, for errors and client facts."""
+        """Return the engine's name, for errors and client facts."""
 
     @abstractmethod
     def accepts(self, data: object) -> bool:

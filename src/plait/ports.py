@@ -66,7 +66,7 @@ class Observer(Protocol):
     """Sees named phases of a commit and reports; a no-op in production."""
 
     def phase(self, name: str, **facts: object) -> None:
-        """Hear that a phase begins. Tests block here to step writers through each order."""
+        """Observe that a phase begins. Tests block here to step writers through each order."""
         ...
 
 
@@ -148,7 +148,7 @@ class Backoff:
 
 
 class NullObserver:
-    """Hears nothing."""
+    """Ignores every phase."""
 
     def phase(self, name: str, **facts: object) -> None:
         """Do nothing."""

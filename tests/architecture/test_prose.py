@@ -13,7 +13,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-DOCSTRINGS = ("Of ", "So many ", "So much ", "So long ", "So often ", "Whose ", "Whom ", "Gives ")
+DOCSTRINGS = (
+    *("Of ", "So many ", "So much ", "So long ", "So often ", "Whose ", "Whom ", "Gives "),
+    *("Those ", "They ", "Their ", "It ", "Its ", "That ", "None:", "Hear ", "Hears "),
+)
 """A docstring begins with its noun or its verb: it can be read without the line before it."""
 MESSAGES = ("who ", "whoever ", "nobody ", "so ", "of ", "a commit that ", "a writer that ")
 """An error names what the caller did or what happened, not the kind of client that did it."""

@@ -73,12 +73,12 @@ class Ledger:
         return max(0, self._most - self._held)
 
     def begin(self) -> None:
-        """Hear that rows are handed over, and will make room."""
+        """Note that a flush is in progress and will free memory."""
         with self._changed:
             self._flushing += 1
 
     def end(self) -> None:
-        """Hear that what was handed over is flushed."""
+        """Note that the flush is done."""
         with self._changed:
             self._flushing -= 1
             self._changed.notify_all()
@@ -127,7 +127,7 @@ class FlushBatch:
     batches: Sequence[pa.RecordBatch]
     size: int
     done: Callable[[], None]
-    """To be called once, when the rows are no longer read."""
+    """Must be called once, when the rows are no longer read."""
     removals: Sequence[tuple[int, pa.RecordBatch]] = ()
     """Keys that were removed, and how many of ``batches`` came before."""
 

@@ -43,7 +43,7 @@ class PreparedRows(Rows):
     spec: TableSpec
     operation: Operation
     batches: deque[pa.RecordBatch]
-    """In the schema of the layout; each is dropped when it is given."""
+    """Batches in the schema of the layout; each is released when it is taken."""
 
     @classmethod
     def of(

@@ -188,7 +188,7 @@ class Chosen:
 class _BoundClause:
     when: Predicate | None
     values: Mapping[str, Expression] | None
-    """None: the row is deleted."""
+    """New values; None deletes the row."""
 
 
 @dataclass(frozen=True, slots=True)

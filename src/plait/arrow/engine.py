@@ -39,7 +39,7 @@ class ArrowEngine(Engine):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The engine's name."""
         return ArrowStaging.engine
 
     def accepts(self, data: object) -> bool:

@@ -154,7 +154,7 @@ class Matching:
 
     predicate: Predicate
     condition: Condition | None
-    """To be asked of rows that come in; None: every row is welcome."""
+    """Condition on incoming rows; None accepts every row."""
 
     @classmethod
     def of(cls, plan: WritePlan) -> Self | None:

@@ -181,9 +181,9 @@ class Found:
     hidden: dict[str, Positions]
     """By path: the rows that have one."""
     keys: KeyDigest
-    """Those that a row has."""
+    """Keys that some row has."""
     lookups: Lookups
-    """Those that no row has."""
+    """Looked-up keys that no row has."""
 
 
 def find_keys(

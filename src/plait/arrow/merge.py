@@ -93,7 +93,7 @@ class DuplicateRule(enum.Enum):
     KEEP = "keep"
     """The table's row stays. Without ordering, of rows that come in the first does."""
     REFUSE = "refuse"
-    """It is an error: see ``Round.met``. Without ordering, so is a key that comes in twice."""
+    """Refuse such keys; see ``Round.met``. Without ordering, also refuse repeated keys."""
     REMOVE = "remove"
     """Neither stays."""
     ONCE = "once"

@@ -53,7 +53,7 @@ class Placed:
     output: Output
     number: int
     files: Sequence[LiveFile]
-    """Those that the table has under this number, and that were looked at."""
+    """The table's files under this bucket number that were looked at."""
     matched: Hidden
     """Rows of these files that go because a predicate holds for them, whatever comes in."""
     lost: LostRows = field(init=False)

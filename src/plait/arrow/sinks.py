@@ -42,7 +42,7 @@ class FewKeys:
 
     output: Output
     hashes: Hashes | None = field(default_factory=lambda: np.zeros(0, np.uint64))
-    """None: they are many."""
+    """Hashes of the keys; None if they are too many."""
 
     def passing(self, blocks: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Pass rows on."""

@@ -46,9 +46,9 @@ from plait.storage import open_store
 from plait.storage.port import Store
 
 _ASKED_MAX: Final = 1 << 17
-"""With more keys than these, hardly a partition has none of them."""
+"""Number of keys beyond which the index is not used: nearly every partition has some of them."""
 _TO_OWN_PLACE: Final = (Operation.INSERT, Operation.UPSERT, Operation.DELETE)
-"""Their rows go into the partitions that they name, if anywhere; others compute them, or replace
+"""Operations whose rows go only into the partitions that they name; others compute them, or replace
 whole ones."""
 
 

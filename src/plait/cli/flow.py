@@ -33,7 +33,7 @@ class TimeSpan:
 
     @property
     def duration_ms(self) -> int:
-        """From its begin to its decision."""
+        """Return the time from its begin to its decision."""
         return max(0, self.completed_ms - self.started_ms)
 
     def to_dict(self) -> dict[str, object]:

@@ -80,9 +80,9 @@ class Features(NamedTuple):
     """What a client must know."""
 
     readers: tuple[str, ...]
-    """To read, and so to write too."""
+    """Features that a client needs to read, and so to write too."""
     writers: tuple[str, ...]
-    """To write, beside that."""
+    """Further features that a client needs to write."""
     used: tuple[str, ...] = ()
     """What is used of it now."""
 

@@ -35,7 +35,7 @@ class Verdict(enum.StrEnum):
     RESTAGE = "restage"
     """All that we staged is staged again under the layout that they gave the table."""
     RETRY = "retry"
-    """They were first; the operation runs again if the caller allowed it."""
+    """The other commit was first; ours runs again if the caller allowed it."""
     INCOMPATIBLE = "incompatible"
 
 

@@ -119,7 +119,7 @@ class TableDef:
 
     @property
     def upgrades(self) -> str:
-        """Who turns a feature on that nothing uses yet."""
+        """Return the cause of features that are on although nothing uses them yet."""
         return self.options.choice("features.upgrade")
 
     @cached_property

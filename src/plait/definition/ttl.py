@@ -12,7 +12,7 @@ from plait.errors import OptionError
 from plait.model.contract import Option
 
 WRITTEN: Final = "written"
-"""In place of a column: the time of the commit that wrote a row, or that added a file."""
+"""Stands for a column: the time of the commit that wrote a row, or that added a file."""
 PARTITION, ROW = "partition", "row"
 _UNITS: Final = (ROW, PARTITION)
 _AFTER: Final = Option("ttl", "time", "", "", minimum=1)

@@ -173,7 +173,7 @@ class LiveFile:
     dv_offset: int | None = None
     dv_bytes: int | None = None
     first_version: int | None = None
-    """That added the file, if a restore added it again; NO_VERSION if none has yet."""
+    """Version that first added a file that was added again; NO_VERSION if none has yet."""
 
     @property
     def written(self) -> int:
@@ -187,7 +187,7 @@ class LiveFile:
 
 
 NO_VERSION: Final = -1
-"""In place of the version of files that are not committed."""
+"""Version of files that are not committed."""
 _RENAMED = {"size_bytes": "bytes"}
 _COLUMNS = {_RENAMED.get(f.name, f.name): f.name for f in dataclasses.fields(LiveFile)}
 """The columns of LIVE that a ``LiveFile`` has, and what they are called there."""

@@ -30,7 +30,7 @@ from plait.files.hash import Hashes, sorted_once
 from plait.files.roaring import Positions
 
 INDEX_NAME: Final = "plait.keys"
-"""Under this name the directory is in the footer."""
+"""Name under which the footer has the directory."""
 BLOCK_ENTRIES: Final = 4096
 _WIDTH = 8
 _HALF = np.uint64(32)

@@ -29,7 +29,7 @@ class IndexRun:
     """A sorted run: each of its files has a range of the hashes."""
 
     first: int
-    """It has what versions from this one on wrote ..."""
+    """First version whose keys the run has."""
     last: int
     """... up to this one."""
     files: tuple[RunFile, ...]
@@ -50,7 +50,7 @@ class Manifest:
     layout: int
     """The id of the bucket spec under which keys were hashed."""
     version: int
-    """It knows every key that was live at this version."""
+    """Version of which the index has every live key."""
     decision: str
     """The checksum of the decision of that version."""
     runs: tuple[IndexRun, ...] = ()

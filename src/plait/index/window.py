@@ -9,7 +9,7 @@ from plait.index.entries import IndexEntries, Places
 from plait.model.bucket import BucketId
 
 FOLD_LAG_MAX = 32
-"""After so many decisions their keys become a run."""
+"""Number of decisions after which their keys become a run."""
 LAG_MAX = 2048
 """An index that is so many decisions behind is made anew: to read them costs more."""
 ENTRIES_MAX = 1 << 22

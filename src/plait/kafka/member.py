@@ -29,7 +29,7 @@ _LOOK_S: Final = 1.0
 _REFUSED_S: Final = 5.0
 """A partition in which seeks are refused for so long is begun anew."""
 _JOIN_S: Final = 30.0
-"""After so long without an answer from its group, a process joins with a new client; then twice."""
+"""Seconds without an answer from the group after which a new client joins; doubled each time."""
 _JOIN_S_MAX: Final = 600.0
 _QUIET_S: Final = 10.0
 """A partition that has records and gives none for so long is begun anew; then twice as long."""

@@ -22,7 +22,7 @@ class KafkaSink(SinkTask):
     """
 
     def run(self, stop: threading.Event | None = None) -> None:
-        """Be a member of the consumer group until ``stop`` is set; then end.
+        """Run as a member of the consumer group until ``stop`` is set.
 
         When it returns, what was read is in the table, unless a commit takes longer than
         ``patience_s``: then another process reads it again.

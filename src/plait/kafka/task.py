@@ -166,7 +166,7 @@ class SinkTask:
         return source == SourcePartition(min(self.settings.topics), _LEADS)
 
     def poll(self) -> None:
-        """Hear what the coordinator says.
+        """Receive the coordinator's messages.
 
         Raises:
             TableError: the coordinator, if it is here, gave up.

@@ -82,7 +82,7 @@ class FifoLock:
 
     @property
     def holder(self) -> str | None:
-        """Who holds it."""
+        """The owner that holds it; None if nobody does."""
         holder = self._holder
         return None if holder is None else holder.owner
 

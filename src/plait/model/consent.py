@@ -25,7 +25,7 @@ ENVIRONMENT: Final = "PLAIT_ALLOW"
 SINK, LOCK, SOURCE, FILE = "sink", "lock", "source", "file"
 """What an address is of: as the error says it."""
 _KINDS: Final = ("table", "delta", "iceberg", "parquet")
-"""Before a colon, these say how a source is read, not where it is."""
+"""Prefixes of an address that say how a source is read, not where it is."""
 _WILD: Final = "/*"
 _FILE: Final = re.compile(r"\Afile:/(?://)?(?!/)", re.IGNORECASE)
 """A path of this machine as a URL; with two slashes it would name another machine."""

@@ -75,7 +75,7 @@ class Meeting:
     """Our operation: ``append``, ``insert``, ``upsert``, ``update``, ``delete``, ``merge`` or
     ``transaction``."""
     theirs: str
-    """Their operation."""
+    """The operation of the other commit."""
     keys: str
     """``apart``: they wrote none of our keys; ``same``: at least one; ``unknown``: it cannot be
     known."""

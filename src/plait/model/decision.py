@@ -256,7 +256,7 @@ class SetBack:
 
     application: str
     token: Token | None = None
-    """None: from the beginning."""
+    """Token after which it continues; None continues from the beginning."""
     version: int | None = None
     """The version of that token's decision."""
 

@@ -95,11 +95,11 @@ class Proof(Enum):
     """What the bytes of a record prove."""
 
     SEALED = "sealed"
-    """They are what was written under this name."""
+    """The bytes are what was written under this name."""
     UNSEALED = "unsealed"
-    """Nothing: an older client wrote them, or they were changed."""
+    """The bytes have no seal: an older client wrote them, or they were changed."""
     DAMAGED = "damaged"
-    """They are not what was written under this name."""
+    """The bytes are not what was written under this name."""
 
 
 def seal_record(path: str, document: Mapping[str, object]) -> bytes:

@@ -112,7 +112,7 @@ class ReaderEntry:
     renewed_ms: int | None
     """When it last said that it goes on, by the store's clock; None if the store cannot tell."""
     silent_ms: int | None
-    """For how long it has said nothing."""
+    """Milliseconds since its last sign of life."""
     alive: bool
     """Whether a clean still respects it."""
     keeps: int | None = None

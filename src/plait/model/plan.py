@@ -27,7 +27,7 @@ class Compression:
 
     codec: str = CODECS[0]
     level: int | None = None
-    """None: as the codec has it by itself."""
+    """Compression level; None for the codec's own default."""
 
     @classmethod
     def of(cls, options: Options) -> Self:
@@ -91,7 +91,7 @@ class TableLayout:
     partition_by: tuple[str, ...]
     """The columns and transforms whose values are a row's partition, as text."""
     buckets: BucketSpec
-    """Its id is that of the layout; two layouts with one id differ in names of columns alone."""
+    """Bucket spec with the layout's id; two layouts with one id differ in column names alone."""
     ordering: str | None
     """The column that decides which of two rows with one key wins; None: the later one."""
     table_type: str  # COW | MOR

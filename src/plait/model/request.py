@@ -57,7 +57,7 @@ class WriteRequest:
     """Whether rows come with the version that wrote them, in the hidden column: rows of another
     layout of the table, or of a copy of it. Only the Arrow engine takes such rows."""
     finite: str | None = None
-    """See ``TableSpec``."""
+    """Ordering column in which NaN is refused; see ``TableSpec``."""
     evolves: bool = False
     """Whether columns that the table lacks are added to it, by the decision that adds the rows."""
     brings: tuple[AddColumn, ...] | None = None
@@ -114,6 +114,6 @@ class FileSet:
     bucket: BucketId
     sources: tuple[str, ...]
     bytes: int = 0
-    """Together, as far as it is known."""
+    """Size of the files together, as far as it is known."""
     order: Order | None = None
-    """None: by the record key, or one after the other."""
+    """Order of the rows; None for the order of the record key, or of the files."""

@@ -55,7 +55,7 @@ class EpochEntry:
     rows: int
     """The number of input rows."""
     offsets: tuple[Span, ...] = ()
-    """Its offsets in each source, if the source reported them."""
+    """Offsets of the epoch in each source, if they were reported."""
     digest: Digest | None = None
     """The digest of its rows."""
     undone_by: int | None = None

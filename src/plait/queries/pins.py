@@ -27,7 +27,7 @@ from plait.txn.table_handle import TableHandle
 _QUIET = tuple(
     each.value for each in (Action.COMPACTION, Action.CLUSTERING, Action.REPUSH, Action.REPAIR)
 )
-"""They write rows anew and change none."""
+"""Operations that write rows anew and change none."""
 
 
 def pin(

@@ -24,7 +24,7 @@ from plait.model.value import is_plain, to_raw
 from plait.read.slices import SliceReader
 
 ANY: Final = -1
-"""In place of a version: the row may be in any file of the bucket."""
+"""Stands for a version: the row may be in any file of the bucket."""
 _BY = [(name, "ascending") for name in ("partition", "bucket", "version", "path")]
 
 
@@ -67,7 +67,7 @@ class Points:
     places: Indices
     """Positions in ``partitions``."""
     versions: Indices
-    """Who wrote it last: its row is in a file of that version, or of a later one; or ANY."""
+    """Version that wrote the key last, or ANY; its row is in a file of that version or later."""
     partitions: Sequence[str]
 
 

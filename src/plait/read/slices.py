@@ -25,7 +25,7 @@ from plait.storage.port import Store
 _log = logging.getLogger(__name__)
 
 _GROUPS_A_KEY: Final = 2
-"""With fewer row groups for each key, to look keys up in a key index reads more than it saves."""
+"""Row groups for each key below which a look-up in a key index reads more than it saves."""
 
 
 class Slice(NamedTuple):

@@ -99,7 +99,7 @@ class Lane:
         self._last: Future[SinkOutcome] | None = None
         self._buffers = buffers(sink)
         self._pending: list[Batch] = []
-        """Those since the last flush, of a sink that buffers: a new session gets them again."""
+        """Batches since the last flush of a sink that buffers; a new session gets them again."""
         # A daemon: a sink that never answers must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name=f"plait-{sink.name}", daemon=True)
         self._thread.start()

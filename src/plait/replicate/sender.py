@@ -1,4 +1,4 @@
-"""Who sends rows to sinks, and leaves a record of it: a writer, or one attempt of a task."""
+"""A sender of rows to sinks, with its record: a writer, or one attempt of a task."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Sink(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in ledgers: letters, digits, ``.``, ``_`` and ``-``. It never changes."""
+        """The sink's name in ledgers: letters, digits, ``.``, ``_`` and ``-``. It never changes."""
         ...
 
     @property

@@ -26,7 +26,7 @@ class Load:
 
     source: RowSource
     parts: tuple[RowPart, ...]
-    """At least one task, maybe without rows."""
+    """The tasks; at least one, maybe without rows."""
     written: int | None
     """Version recorded for rows that name none; None if rows are stored without a version."""
 

@@ -50,7 +50,7 @@ class ShadowProgress:
     task: int = 0
     """The next task of the load."""
     version: int | None = None
-    """Its rows are those of this version; None while it is being loaded."""
+    """Version whose rows the shadow has; None while it is being loaded."""
 
     @classmethod
     def of(cls, position: Position | None) -> Self:

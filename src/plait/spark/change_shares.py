@@ -34,7 +34,7 @@ class ChangeShares:
     """Without files: each share brings its own."""
     columns: tuple[str, ...]
     shown: tuple[str, ...]
-    """Those of the columns that are given."""
+    """The columns that are returned."""
     where: Where
 
     @classmethod

@@ -42,7 +42,7 @@ class SparkEngine(Engine):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The engine's name."""
         return SparkStaging.engine
 
     def accepts(self, data: object) -> bool:

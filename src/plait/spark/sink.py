@@ -75,7 +75,7 @@ _MODE_OPTION = "partition_overwrite_mode"
 _STATIC, _DYNAMIC = "static", "dynamic"
 _WATCHES_MAX = 4
 _WATCHES: dict[Instant, Watch] = {}
-"""By instant: of the last jobs that this process had tasks of."""
+"""By instant, the last jobs of which this process ran tasks."""
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -342,7 +342,7 @@ class PlaitWriter(ds.DataSourceArrowWriter):
 
     def __init__(self, job: Job, *, done: bool) -> None:
         self._job, self._done = job, done
-        """Its commit id was applied before."""
+        """Whether its commit id was applied before."""
 
     def write(self, iterator: Batches) -> Message:
         """Stage the rows of one task."""

@@ -45,7 +45,7 @@ class PlaitSource(ds.DataSource):
     _pinned: int | None = None
     """The version whose schema Spark was told, so that the rows are of that version too."""
     _known: Schema | None = None
-    """That schema."""
+    """The schema, once it is known."""
 
     @classmethod
     def name(cls) -> str:

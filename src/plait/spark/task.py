@@ -77,7 +77,7 @@ class StageRows:
 
     plan: WritePlan
     route: Route | None
-    """None: rows come as they are, and the task adds files without looking at others."""
+    """How rows were routed; None if they were not: the task adds files and reads no others."""
     snapshot: PackedSnapshot
     columns: tuple[str, ...] = ()
     """Names of the columns, by position."""

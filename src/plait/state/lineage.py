@@ -193,7 +193,7 @@ class Lineage:
     restores: tuple[tuple[int, int], ...] = ()
     """The version of each restore, and the version that it restored; oldest first."""
     savepoints: tuple[Savepoint, ...] = ()
-    """Those that were not dropped, by name."""
+    """Savepoints that were not dropped, in order of name."""
     replays: tuple[tuple[int, str], ...] = ()
     """The version of each replay, and a commit id that it lets be used again; oldest first."""
     restarts: Mapping[str, int] = field(default_factory=dict)

@@ -218,7 +218,7 @@ class Group:
                 each.progress[message.writer] = message
 
     def part(self, farewell: Farewell) -> None:
-        """Go on without a writer that goes."""
+        """Continue without a writer that leaves."""
         if len(self.parted) >= _PARTED_MAX:
             del self.parted[next(iter(self.parted))]
         self.parted[farewell.life] = farewell.writer, self.turns[-1].turn.number

@@ -49,7 +49,7 @@ class Counter(Protocol):
 
 
 class MemoryCounter:
-    """In memory."""
+    """Counts in memory."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -62,7 +62,7 @@ class MemoryCounter:
 
 
 class FileCounter:
-    """In a file."""
+    """Counts in a file."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)

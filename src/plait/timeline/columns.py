@@ -27,7 +27,7 @@ BYTES_MAX = 1 << 30
 _GROWTH_FREE, _GROWTH_MAX = 16 << 20, 256
 """A file may become so many bytes, and so many times its size."""
 _ROWS_FREE, _ROWS_MAX = 4_096, 16
-"""It may hold so many rows, and so many for each of its bytes."""
+"""Rows that a file may always have, and rows that it may have for each of its bytes."""
 _PATH_COLUMNS = ("path", "dv_path", "key_path", "map_path")
 _COUNT_COLUMNS = (
     *("rows", "bytes", "dv_offset", "dv_bytes", "key_count", "version", "removed"),

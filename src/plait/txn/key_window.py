@@ -28,9 +28,9 @@ from plait.txn.table_handle import TableHandle
 
 _log = logging.getLogger(__name__)
 _MOVING: Final = (Kind.LAYOUT, Kind.RESET)
-"""After one of these, rows are where no digest of keys says."""
+"""Operations after which digests of keys do not say where rows are."""
 _QUIET: Final = (Kind.REWRITE, Kind.EXPIRE, Kind.NOTE, Kind.SHAPE)
-"""They bring no row into a bucket that it did not have."""
+"""Operations that bring no new key into a bucket."""
 _NEAR: Final = 64
 """Number of decisions after the known manifest beyond which a newer one is looked for."""
 

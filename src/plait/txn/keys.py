@@ -44,7 +44,7 @@ class KeyOverlap:
 
 
 UNKNOWN = KeyOverlap(known=False, hashes=_NOBODY)
-"""It is not known which keys both sides wrote."""
+"""The overlap of two commits whose keys are not both known."""
 APART = KeyOverlap(known=True, hashes=_NOBODY)
 """The two sides share no key."""
 

@@ -1,4 +1,4 @@
-"""Who is dead: judged by the store's clock, or by proof that its process has ended.
+"""Decide which writers are dead: by the store's clock, or by proof that a process has ended.
 
 A heartbeat can only be late. The end of a process is certain where it can be proved: its record was
 written in this boot of this machine, in these namespaces of process ids and of time, and the

@@ -32,21 +32,21 @@ class Kind(enum.StrEnum):
     """Operations that conflict in the same way."""
 
     ROWS = "rows"
-    """They write rows into single buckets."""
+    """Operations that write rows into single buckets."""
     PLACE = "place"
-    """They replace what is in a place, or do several things at once."""
+    """Operations that replace what is in a place, or do several things at once."""
     REWRITE = "rewrite"
     """Services that put the same rows into other files."""
     EXPIRE = "expire"
     """A service that takes rows away whose time is over."""
     NOTE = "note"
-    """They change no row: upkeep, options, marks."""
+    """Operations that change no row: upkeep, options, marks."""
     SHAPE = "shape"
-    """They change the columns: what was staged is staged again with those that there are now."""
+    """Operations that change the columns; rows are staged again with the new ones."""
     LAYOUT = "layout"
-    """They lay the table out anew: other buckets, other partitions, another type of table."""
+    """Operations that change the layout: buckets, partitions, or the type of the table."""
     RESET = "reset"
-    """They make what was staged meaningless."""
+    """Operations after which staged changes mean nothing."""
 
 
 KINDS: Final[Mapping[Operation, Kind]] = {

@@ -131,7 +131,7 @@ def read_pinned(
 def pinned(
     handle: TableHandle, ask: Callable[[TableState], Found], *, since: int | None = None
 ) -> Iterator[Found]:
-    """Do the same, and let go of the pin at the end of a ``with`` block."""
+    """Do as ``read_pinned``, and release the pin at the end of a ``with`` block."""
     found, read_pin = read_pinned(handle, ask, since=since)
     try:
         yield found

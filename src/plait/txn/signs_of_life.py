@@ -118,7 +118,7 @@ class Doubts:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """For how long somebody gave no sign, by the store's clock."""
+    """A silence: the time since the last sign of life, by the store's clock."""
 
     at_ms: int
     """Time of the last sign, by the store's clock."""

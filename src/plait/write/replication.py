@@ -29,7 +29,7 @@ class ReplicatedStaging(ForwardingStaging):
 
     @abstractmethod
     def end(self, result: CommitResult | None) -> None:
-        """Hear how the commit ended; None: it failed, or nobody knows."""
+        """Learn how the commit ended; None if it failed or its outcome is unknown."""
 
 
 class Replication(Protocol):

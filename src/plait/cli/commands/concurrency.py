@@ -1,4 +1,4 @@
-"""Who is at work, and how writers met: writers, readers, conflict, locks."""
+"""The commands about concurrency: writers, readers, conflict, locks."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Undecodable(NamedTuple):
     """A record that is no row."""
 
     at: int
-    """Its place among those that were decoded with it."""
+    """Position among the records that were decoded together."""
     reason: str
 
 

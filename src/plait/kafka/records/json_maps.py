@@ -20,7 +20,7 @@ KEY: Final = "key"
 VALUE: Final = "value"
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-"""It never looks back: that costs time where a text has no end, and memory where it is long."""
+"""Pattern of a JSON string. It never backtracks, so unterminated and long texts stay cheap."""
 _SCALAR: Final = re.compile(rb'[^ \t\r\n,:"\[\]{}]+')
 _BRACKET: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[{]|[\]}]|"', re.DOTALL)
 

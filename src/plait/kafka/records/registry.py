@@ -58,7 +58,7 @@ _ABSENT: Final = range(40400, 40500)
 _LATE_S: Final = 2.0
 """Seconds for which an unknown schema id is asked for: a replica of the registry may lag."""
 _ABSENT_S: Final = 60.0
-"""After this time, it is asked for again."""
+"""Seconds after which an unknown schema id is asked for again."""
 _DOUBTS_MAX: Final = 3
 """Maximum number of unknown schema ids that are waited for in that time: corrupt records
 name many."""
@@ -95,7 +95,7 @@ class Registry:
     urls: str = field(repr=False)
     """One or more, with commas between them; the next is asked when one does not answer."""
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """See ``SETTINGS``."""
+    """Settings of the registry; see ``SETTINGS``."""
     ports: Ports = field(default_factory=Ports)
     patience_s: float = PATIENCE_S
     _tls: ssl.SSLContext = field(init=False, repr=False)

@@ -42,7 +42,7 @@ class IndexReport:
     """What was done to a record index."""
 
     version: int
-    """It has every key that was live at this version."""
+    """Version of which the index has every live key."""
     built: bool
     """Whether the keys of all data files were read."""
     added: int

@@ -21,7 +21,7 @@ from plait.txn.table_handle import TableHandle
 
 _log = logging.getLogger(__name__)
 ROUNDS_MAX: Final = 16
-"""After so many lost races for the next number the run is given up. Each lost one is of a client
+"""Lost races for the next number after which the run is given up. Each is lost to a client
 that published between two calls of this one."""
 
 
@@ -33,7 +33,7 @@ class WrittenRun:
     layout: int
     """The id of the bucket spec under which keys were hashed."""
     run: IndexRun
-    """From version 0 on if it has the key of every row: a build."""
+    """The run. It starts at version 0 if it has the key of every row, as after a build."""
     decision: str
     """The checksum of the decision of its last version."""
 

@@ -29,7 +29,7 @@ class IndexStatus:
     """What a record index knows."""
 
     name: str | None
-    """None: the table has none."""
+    """Name of the index; None if the table has none."""
     version: int
     """The newest version of the table."""
     built: int | None = None

@@ -283,7 +283,7 @@ class _Mover:
     names: list[str] = field(default_factory=list)
     """The files that it may have written."""
     files: list[ArchiveFile] = field(default_factory=list)
-    """Those that it has written and read back."""
+    """Files that were written and read back."""
     tried: bool = False
     """Whether its decision may have been published."""
 

@@ -43,7 +43,7 @@ _CONDEMNED_MAX = 100_000
 """The number of files that one clean condemns; the next clean condemns the rest."""
 _CHECKPOINTS_KEPT = 2
 _REPLANNED = (Operation.CLEAN, Operation.RESTORE, Operation.SAVEPOINT, Operation.PROPERTY)
-"""After one of these a clean is planned again. After others, what has ended stays ended."""
+"""Operations after which a clean is planned again. After others the plan stays valid."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ class ExpiryPlan:
 
     version: int
     ttl: Ttl | None
-    """None: the rows of the table live for ever."""
+    """The time to live; None if the table's rows never expire."""
     now_ms: int
     """The time by the store's clock."""
     limit: int | None

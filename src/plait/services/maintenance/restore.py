@@ -68,7 +68,7 @@ class RestorePlan:
     undone: tuple[RestoredCommit, ...]
     """Commits of rows and expiries that it undoes, newest first."""
     returned: tuple[RestoredCommit, ...]
-    """Those that an earlier restore undid, and that it brings back, newest first."""
+    """Commits that an earlier restore undid and this one brings back, newest first."""
     applications: tuple[str, ...]
     """Streams that stop with UndoneError until a replay, whichever restore undid them."""
     commit_ids: tuple[str, ...]

@@ -34,7 +34,7 @@ class Backup:
     copy: Store
     _references: dict[str, str] | None = None
     _archives: tuple[Archive, Archive] = field(init=False)
-    """Those of the table and of the copy."""
+    """Archives of the table and of the copy."""
 
     def __post_init__(self) -> None:
         """Look into the archives too."""

@@ -40,7 +40,7 @@ class ForeignFile:
 
     path: str
     bytes: int | None
-    """Its size; None for metadata."""
+    """Size of the file; None for metadata."""
     owner: str
     """``rolled_back``: its instant was rolled back. ``unnamed``: its instant committed without
     naming it. ``pending``: its instant is at work. ``unknown``: nobody knows its instant.

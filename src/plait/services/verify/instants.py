@@ -1,4 +1,4 @@
-"""Who was decided, and when: each instant, time and commit id at most once (INV-03)."""
+"""Check that each instant, time and commit id is decided at most once (INV-03)."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class RebuildPlan:
     files: int
     """Files of the versions that can be read, or be made readable again."""
     missing: int
-    """Those of them whose bounds are not known. A rebuild opens each of them."""
+    """Number of files whose bounds are unknown. A rebuild opens each of them."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""

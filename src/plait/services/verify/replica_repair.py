@@ -47,7 +47,7 @@ class DamagedBucket:
 
     place: str
     files: tuple[str, ...]
-    """Those that cannot be read."""
+    """Files that cannot be read."""
     rows: int
     """Live rows, by the table's metadata."""
     found: int | None = None
@@ -258,7 +258,7 @@ class _Readable:
 
     prints: Prints
     versions: npt.NDArray[np.int64]
-    """That wrote them; none if the table does not keep it."""
+    """Versions that wrote the rows; empty if the table does not keep them."""
     given: npt.NDArray[np.int64]
     """How many versions were given away, at the first row with a hash."""
 

@@ -17,7 +17,7 @@ from plait.timeline.replica_records import load_attempts, load_positions
 from plait.txn.table_handle import TableHandle
 
 UNKNOWN: Final = "unknown"
-"""In place of the name of a sink, if only a record that is damaged tells that there was one."""
+"""Stands for the name of a sink that only a damaged record mentions."""
 _REPLACES: Final = (Action.RESTORE, Action.REPLACE_COMMIT)
 """Changes of rows that the counts of a decision may not show."""
 
@@ -128,7 +128,7 @@ class Change:
     version: int
     instant: Instant
     sinks: frozenset[str]
-    """Those that hold its rows."""
+    """Sinks that hold its rows."""
     rows: int
 
 
