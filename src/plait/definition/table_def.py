@@ -119,7 +119,7 @@ class TableDef:
 
     @property
     def upgrades(self) -> str:
-        """Return the cause of features that are on although nothing uses them yet."""
+        """How a feature is turned on that nothing uses yet (option ``features.upgrade``)."""
         return self.options.choice("features.upgrade")
 
     @cached_property
