@@ -75,8 +75,8 @@ class StateCache:
         nothing was, the slot of the version that is known is read once more: without that, a
         client of a table that was deleted would go on from its memory for ever.
 
-        ``checked``: False for who publishes before anything is told of what was seen:
-        ``publish`` looks itself, after its decision is there.
+        ``checked``: False for a caller that publishes before it returns what was seen, since
+        ``publish`` looks itself once its decision is there.
 
         Raises:
             TableNotFoundError: there is no table here, or another one than was opened.
@@ -334,8 +334,8 @@ class StateCache:
     def checkpoint(self, interval: int) -> bool:
         """Write a checkpoint if it falls to us; tell whether it did.
 
-        It falls to whoever committed a multiple of the interval, so that of many writers one
-        does it; and to anyone who finds that nobody did for two intervals.
+        The writer of a version that is a multiple of the interval writes it, so that one of many
+        writers does. Any writer does if nobody did for two intervals.
         """
         state = self.known()
         since = state.version - max(state.checkpoint, 0)
@@ -356,8 +356,8 @@ class StateCache:
     def _on_rebuilt(self, state: TableState) -> TableState:
         """Let a state rest on the checkpoint of a rebuild that came since its own parts.
 
-        That one tells bounds that no decision does, and they are to outlive it. Without it the
-        state is as right: that costs time only (INV-11).
+        That checkpoint has bounds that no decision has, and later ones are to keep them. Without
+        them the state is still right, which costs time only (INV-11).
         """
         # A rebuild found bounds by reading files. They are in its checkpoint alone, so a checkpoint
         # that is folded from decisions would lose them again.

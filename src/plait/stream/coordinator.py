@@ -97,9 +97,9 @@ class Group:
     revision: int = 0
     """How often ``lives`` has changed."""
     asked: bool = False
-    """Whether a writer must be sent the open turn: it does not know that it is left out, that
-    its turn is over, that there is this coordinator or that it is another table's, or what has
-    become of its rows. As long as no rows count, nothing else may come for long."""
+    """Whether the open turn must be sent again. Some writer does not know that it was left out,
+    that its turn is over, who coordinates, that the table is another one, or what became of its
+    rows. No other message may be due for a long time."""
 
     @property
     def ended(self) -> list[OpenTurn]:
@@ -118,7 +118,7 @@ class Group:
 
     @property
     def held(self) -> TurnLoad:
-        """What writers hold in the turn that is open, as far as they told."""
+        """What writers hold in the turn that is open, as last reported."""
         return self.turns[-1].held
 
     def understand(self, body: bytes) -> Message | None:
@@ -528,7 +528,7 @@ class Coordinator:
 
     @property
     def held(self) -> TurnLoad:
-        """What the writers hold in the turn that is open, as far as they told."""
+        """What the writers hold in the turn that is open, as last reported."""
         self._require_open()
         return self._group.held
 

@@ -588,9 +588,9 @@ class Participant:
             self._endpoint.send(encode(self._hello()))
 
     def _tell(self, after_s: float) -> None:
-        """Tell what is held, unless that was told a moment ago; a message may have been lost.
+        """Send what is held, at most once in ``after_s``: a message may have been lost.
 
-        Who holds nothing, but has reported what is not decided yet, asks by it what became of it.
+        A writer that holds nothing, but has undecided reports, asks by it what became of them.
         """
         turn, now = self._turn, self._handle.ports.clock.monotonic()
         if turn is None or now < self._told + after_s:

@@ -242,7 +242,7 @@ class Publisher:
     def publish(self, head: TableState, staged: StagedChanges, effort: Effort) -> Won | Lost:
         """Try the slot after a head; see ``plait.txn.publish.publish``.
 
-        The read set is told only where it is not the version that the files rest on anyway.
+        The decision records the read set only if it is not the version that the files rest on.
         """
         handle, instant, request = self.checker.handle, self.checker.instant, self.checker.request
         status, token, reads = staged.status, request.token, staged.read_set

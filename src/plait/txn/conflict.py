@@ -220,8 +220,8 @@ class Judge:
     def elsewhere(self, theirs: Decision, buckets: frozenset[BucketId]) -> frozenset[BucketId]:
         """Return those of their buckets in which a key of ours may have come in too.
 
-        It would be in two partitions then, though neither commit touched a bucket of the other.
-        Who computed a row from a read also meets whoever took that row away before we looked.
+        Such a key would be in two partitions, though neither commit touched a bucket of the other.
+        Rows that were computed from a read also conflict with a commit that removed the row.
         """
         if not self._arrives or not (theirs.operation in ARRIVING or self.takes_away):
             return frozenset()
@@ -256,9 +256,10 @@ class Judge:
     # --- what they mean for us ---------------------------------------------------------------
 
     def _cell(self, theirs: Decision) -> Cell:
-        """Look up what it means that they were first.
+        """Look up the cell of the matrix for their decision.
 
-        Rows that were computed from a read are no blind writes: ``merge`` would lose the update.
+        Rows that were computed from a read are judged as under ``key``, never as under ``merge``: a
+        blind write over their commit would lose its update.
         """
         # A table's own policy decides only about buckets that both wrote. All else is judged as
         # under the policy `key`.
@@ -269,10 +270,10 @@ class Judge:
         return MATRIX[kinds][policy]
 
     def _by_place(self, theirs: Decision, cell: Cell) -> Conflict | None:
-        """Judge where one of the two is a service that moves rows, or takes away what has expired.
+        """Judge a pair of which one is a rewrite or an expiry: by places of rows, not by keys.
 
-        What was read stays true, or counts as read before. Only copies of rows that have expired
-        since are in the way: nothing tells where they are in our files.
+        Neither makes a read invalid. Only a writer that copied rows which have expired since has to
+        stage them again, because nothing tells where these rows are in its files.
         """
         if cell.meets is Meets.ALWAYS:
             reason = "it may have changed any file"

@@ -316,7 +316,7 @@ def compared(keys: Keys, judge: Judge, theirs: Decision, bucket: BucketId) -> Ke
 
 
 def _only_adds(theirs: Decision) -> bool:
-    """Tell whether they left every row of before as it was; without a key, it is no row of ours."""
+    """Tell whether they only added rows; in a table without a key none of these is ours."""
     return not (theirs.changes.removed.num_rows or theirs.changes.masked.num_rows)
 
 

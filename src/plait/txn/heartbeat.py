@@ -31,11 +31,11 @@ class Watch:
         self._instant = instant
         self._seen = since
         self.ended_by: Decision | None = None
-        """The rollback of this instant, if a look came upon one."""
+        """The rollback of this instant, if a look found one."""
         self._lock = threading.Lock()
 
     def find_error(self) -> RolledBackError | None:
-        """Return the error for whoever works on under the instant, if a look came upon its end."""
+        """Return the error for work under the instant, if a look found its rollback."""
         by = self.ended_by
         ended = None if by is None else by.find_ended(self._instant)
         if by is None or ended is None:
@@ -53,7 +53,7 @@ class Watch:
                     return
 
     def _news(self) -> list[Decision]:
-        """Return the decisions since the last look; all who share the client learn them by it."""
+        """Return the decisions since the last look; it also updates the client's cache."""
         cache = self._handle.cache
         ahead = cache.refresh().version - self._seen
         # From the last version that was looked at, not from the head of the cache: other threads of

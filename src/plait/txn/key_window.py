@@ -69,7 +69,7 @@ def load_known(handle: TableHandle, state: TableState, *, newest: bool = False) 
 
 
 def load_newest_known(handle: TableHandle, state: TableState) -> Known | None:
-    """Do the same with the newest manifest, for who tells what the index has.
+    """Do as ``load_known`` with the newest manifest, to report what the index has.
 
     Raises:
         InstantExpiredError: the index has gone on to a version after the newest one that was seen.

@@ -59,7 +59,7 @@ _STATE, _START = 0, 19
 
 
 def process_mark() -> str:
-    """Return a text that names this process among all of its machine, for ever; "" if unknown."""
+    """Return a text that no other process of this machine ever has; "" if there is none."""
     fields = _stat(_PROC / "self/stat")
     place = _place(os.getpid())
     return f"{place}/{os.getpid()}/{fields[_START]}" if place and fields else ""
@@ -91,7 +91,7 @@ def has_ended(mark: str) -> bool:
 
 
 def _all_ended(tasks: Path) -> bool:
-    """Tell whether every thread has ended: a killed process stays until its parent asks."""
+    """Tell whether every thread has ended: a killed process stays until its parent reaps it."""
     try:
         threads = [_stat(task / "stat") for task in tasks.iterdir()]
     except OSError:

@@ -39,7 +39,7 @@ def publish_rollback(
 
     ``facts`` say more about why, for people.
 
-    Gives how it stands now: by this call, by another recoverer, or committed after all.
+    Returns its outcome: rolled back, by this call or by another recoverer; or committed after all.
 
     Raises:
         CommitOutcomeUnknownError: the store does not say; nothing may be deleted.
@@ -194,9 +194,9 @@ def find_outcomes(
 def delete_files_of(
     handle: TableHandle, instant: Instant, partitions: Iterable[Partition]
 ) -> list[str]:
-    """Delete the files of a rolled-back instant and its manifests; give their paths.
+    """Delete the files of a rolled-back instant and its manifests; return their paths.
 
-    Only files whose names carry its nonce; whoever else does the same at once does no harm.
+    Only files whose names carry its nonce are deleted, so several clients may do it at once.
     """
     return _delete_files(handle, {instant: tuple(partitions)}).get(instant.nonce, [])
 
@@ -204,7 +204,7 @@ def delete_files_of(
 def _delete_files(
     handle: TableHandle, doomed: Mapping[Instant, Iterable[Partition]], *, archived: bool = False
 ) -> dict[str, list[str]]:
-    """Delete the files and manifests of rolled-back instants; give their paths by nonce.
+    """Delete the files and manifests of rolled-back instants; return their paths by nonce.
 
     ``archived``: files of the archive may be among them.
     """

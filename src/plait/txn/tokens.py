@@ -1,8 +1,8 @@
 """What was applied before: commit ids, and epochs of streams (INV-09, RFC 0007, 0012).
 
 Whether a token continues what its application has applied is judged on the base and on each
-decision of the window that carries a token of the same application. So of several who race with
-one application one wins, and the others hear of it.
+decision of the window that carries a token of the same application. So if several writers race
+with one application, one of them wins and the others get an error.
 """
 
 from __future__ import annotations

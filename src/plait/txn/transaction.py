@@ -396,13 +396,13 @@ class OptimisticTransaction:
     # --- stage -----------------------------------------------------------------------------
 
     def ask(self, request: WriteRequest) -> None:
-        """Take the request anew, with the columns that its rows bring along."""
+        """Replace the request by one that has the columns that its rows add."""
         self.request, self.checker = request, replace(self.checker, request=request)
 
     def announce(self, partitions: Iterable[Partition]) -> None:
         """Name partitions on storage before a file appears in them; raise RolledBackError.
 
-        Asked before each bucket and each batch: whoever was rolled back works on no further.
+        Called before each bucket and batch: an instant that was rolled back does no more work.
         """
         self.check_alive()
         fresh = list(itertools.filterfalse(self.announced.__contains__, dict.fromkeys(partitions)))
@@ -414,7 +414,7 @@ class OptimisticTransaction:
         self.announced.update(fresh)
 
     def check_alive(self) -> None:
-        """Stop early if a heartbeat came upon our rollback; raise RolledBackError."""
+        """Stop early if a heartbeat found our rollback; raise RolledBackError."""
         self.handle.ports.background.tend()
         ended_by = self.heartbeat.watch.ended_by
         ended = None if ended_by is None else ended_by.find_ended(self.instant)
@@ -423,7 +423,7 @@ class OptimisticTransaction:
 
     @contextmanager
     def standing(self) -> Iterator[None]:
-        """Work on files of ours, which a recoverer may take away; raise RolledBackError if so."""
+        """Raise RolledBackError if the block fails because a recoverer deleted our files."""
         try:
             yield
         except (CorruptMetadataError, StorageError):
@@ -529,7 +529,7 @@ class OptimisticTransaction:
     def stand_at_base(
         self, status: WriteStatus, read_set: ReadSet | None = None
     ) -> CommitResult | None:
-        """End what changes nothing without a version (RFC 0016); None if it must be decided."""
+        """End a transaction that changed nothing (RFC 0016); None if it needs a version."""
         older = (read_set or self.read_set).version < self.base.version
         known = self.request.commit_id or self.request.token or self.distributed or self.ledger
         if known or older or not status.changes.nothing:  # tasks elsewhere may still write
