@@ -201,7 +201,7 @@ def conflicts_page() -> str:
         for (ours, theirs), cells in MATRIX.items():
             cell = cells[policy]
             meets = WHERE[cell.meets]
-            row = (ours.value, theirs.value, meets, cell.apart.value, cell.same.value)
+            row = (ours.value, theirs.value, meets, cell.other_keys.value, cell.same_key.value)
             lines.append(f"| {' | '.join(row)} |")
         lines.append("")
     return NOTE + "\n".join(lines)

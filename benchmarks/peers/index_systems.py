@@ -384,10 +384,10 @@ class Plait(Indexed):
         import pyarrow as pa
 
         from plait.files.hash import key_hashes
-        from plait.txn.key_window import entries_of, load_known
+        from plait.txn.key_window import entries_of, load_known_keys
 
         handle = handle_of(table)
-        known = load_known(handle, handle.cache.refresh())
+        known = load_known_keys(handle, handle.cache.refresh())
         assert known is not None
         assert known.usable
         hashes = key_hashes(pa.table({"key": keys}), ("key",))

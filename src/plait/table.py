@@ -171,8 +171,8 @@ class Table(Writes, Reads):
         except TableExistsError:
             if not if_not_exists:
                 raise
-        told = consent.also(*table.replicas.values(), *([lock] if lock else []))
-        return cls(open_expected(uri, storage_options, consent=told))
+        allowed = consent.also(*table.replicas.values(), *([lock] if lock else []))
+        return cls(open_expected(uri, storage_options, consent=allowed))
 
     @classmethod
     def open(
@@ -300,7 +300,7 @@ class Table(Writes, Reads):
 
     @property
     def alter(self) -> Alter:
-        """Its definition: columns, options, contract and features."""
+        """The definition of the table: columns, options, contract and features."""
         return Alter(self._opened)
 
     @property
@@ -310,7 +310,7 @@ class Table(Writes, Reads):
 
     @property
     def index(self) -> RecordIndex:
-        """Its record index."""
+        """The record index of the table."""
         return RecordIndex(self._opened)
 
     @property

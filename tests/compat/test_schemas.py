@@ -32,7 +32,7 @@ from plait.model.decision import (
     Scope,
     SetBack,
     Span,
-    Sums,
+    TableStatistics,
     Token,
 )
 from plait.model.instant import Action, Instant, Operation
@@ -181,7 +181,7 @@ def whole(**changes: object) -> dict[str, object]:
         replayed=Replayed((SetBack("app", Token("app", 0, "", "1"), 1), SetBack("b")), ("id",)),
         archived=(ArchiveFile(paths.archive(0, 0, NOBODY), 0, 0, 1, "0" * 64),),
         replicas=SinkLedger(("eu",), (TaskLedger("0", 1, Digest(1, 1), ("a", None)),)),
-        live=Sums(1, 1, 1),
+        live=TableStatistics(1, 1, 1),
         table=laid_out(table._handle.cache.known().table).to_dict(),
     )
     changes = {"changes": replace(decision.changes, **sections), **changes}

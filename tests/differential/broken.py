@@ -289,7 +289,7 @@ BROKEN = (
     ),
     Broken(
         "no two commits ever share a key",
-        ((Keys, "met"),),
+        ((Keys, "overlap"),),
         _instead(KeyOverlap(known=True, hashes=np.zeros(0, dtype=np.uint64))),
         26,
         frozenset({LOST, SERIAL, "first committer wins"}),

@@ -88,7 +88,7 @@ BROKEN = (
     ),
     Broken(
         "an epoch that was undone is reported as applied",
-        ((tokens, "contains"), (tokens, "find_lost"), (tokens, "require_contained")),
+        ((tokens, "contains"), (tokens, "find_undone_position"), (tokens, "require_contained")),
         _contains_all,
         33,
         frozenset({"INV-16"}),

@@ -63,7 +63,7 @@ def _restore(table: Table, turn: Serve) -> Undid:
     report = table.versions.restore(plan, replay=turn.replay)
     undone, returned = (
         tuple(sorted(each.version for each in commits))
-        for commits in (report.plan.undone, report.plan.returned)
+        for commits in (report.plan.reverted, report.plan.returned)
     )
     return Undid(report.version, report.plan.to, plan.version, undone, returned)
 

@@ -41,17 +41,17 @@ def test_every_history_of_moves_leaves_what_its_operations_mean(begin: int) -> N
 
 def places_apart(patch: pytest.MonkeyPatch) -> None:
     """What came into another partition is nobody's business."""
-    patch.setattr(Judge, "elsewhere", lambda *_: frozenset())
+    patch.setattr(Judge, "in_other_partitions", lambda *_: frozenset())
 
 
 def no_keys_elsewhere(patch: pytest.MonkeyPatch) -> None:
     """Keys are compared in one partition only."""
-    patch.setattr(Keys, "met_elsewhere", lambda self, *given: self.met(*given[:3]))
+    patch.setattr(Keys, "overlap_elsewhere", lambda self, *given: self.met(*given[:3]))
 
 
 def taken_away(patch: pytest.MonkeyPatch) -> None:
     """A row that was read may be gone since, if it was in another partition."""
-    patch.setattr(Judge, "takes_away", False)
+    patch.setattr(Judge, "counts_removals", False)
 
 
 _COMES = Write(Do("upsert", rows=((0, "y", 101, 5),)))

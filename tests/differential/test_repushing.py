@@ -79,7 +79,7 @@ def layouts_mixed(patch: pytest.MonkeyPatch) -> None:
 
 def rounds_left_out(patch: pytest.MonkeyPatch) -> None:
     """A swap does not ask what was committed since the last round."""
-    patch.setattr("plait.repush.swap.changing", lambda *_: frozenset())
+    patch.setattr("plait.repush.swap.changing_operations", lambda *_: frozenset())
 
 
 def removals_left_out(patch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from plait.read.key_sort import sorted_by_key
 from plait.replicate.compare import compare
 from plait.replicate.sink import SinkSchema
 from plait.storage.scratch import Scratch
-from plait.txn.key_window import load_newest_known
+from plait.txn.key_window import load_newest_known_keys
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "plait"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("x", pa.string())])
@@ -135,7 +135,7 @@ def test_an_index_build_on_a_full_temporary_disk_publishes_no_index_and_can_be_r
     with full_disk(), pytest.raises(StorageError) as caught:
         table.index.create()
     assert caught.value.free_bytes is not None
-    assert load_newest_known(table._handle, table._handle.cache.refresh()) is None
+    assert load_newest_known_keys(table._handle, table._handle.cache.refresh()) is None
     assert table.scan().count() == 50
     built = table.index.build()
     assert built is not None

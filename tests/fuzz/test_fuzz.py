@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from plait import Table
-from plait.state.trust import Trust
+from plait.state.checkpoint_verification import CheckpointVerification
 from plait.timeline import paths
 from plait.timeline.log import Timeline
 from tests.fuzz import judge as judging
@@ -139,7 +139,7 @@ def _believed(*_: object) -> bool:
 
 FAULTS: dict[str, tuple[object, str, Callable[..., object], str, str]] = {
     "an empty slot is free": (Timeline, "find_slot", _archived, "slot newest", "empty"),
-    "a checkpoint is believed": (Trust, "agrees", _believed, "checkpoint", "lie"),
+    "a checkpoint is believed": (CheckpointVerification, "agrees", _believed, "checkpoint", "lie"),
     "a gap is the head": (Timeline, "find_slot", _archived, "slot", "remove"),
 }
 

@@ -111,7 +111,7 @@ def sweep(handle: TableHandle) -> object:
 def change_nothing(handle: TableHandle) -> str:
     """Begin, and end without a decision, since there is nothing to change (RFC 0016)."""
     txn = OptimisticTransaction.begin(handle, WriteRequest(Operation.UPSERT, partitions=((),)))
-    assert txn.stand_at_base(WriteStatus()) is not None
+    assert txn.end_unchanged(WriteStatus()) is not None
     return "forgotten"
 
 

@@ -173,7 +173,7 @@ FAULTS = {
     ),
     "a writer goes on when turns begin anew": Fault(
         Participant,
-        "_hear",
+        "_receive_turn",
         _never_resets,
         "a coordinator that does not wait",
         frozenset({"check"}),

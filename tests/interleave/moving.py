@@ -120,7 +120,7 @@ def moving(actors: str, table_type: str = "cow", policy: str = "key") -> Scenari
 @contextlib.contextmanager
 def _places_apart() -> Iterator[None]:
     """Conflicts are those of partitions: what came into another one is nobody's business."""
-    with mock.patch.object(Judge, "elsewhere", return_value=frozenset()):
+    with mock.patch.object(Judge, "in_other_partitions", return_value=frozenset()):
         yield
 
 

@@ -103,7 +103,7 @@ def without_restaging() -> Iterator[None]:
 @contextlib.contextmanager
 def without_a_look_at_the_head() -> Iterator[None]:
     """Swap whatever was committed since the last round."""
-    with mock.patch("plait.repush.swap.changing", return_value=frozenset()):
+    with mock.patch("plait.repush.swap.changing_operations", return_value=frozenset()):
         yield
 
 

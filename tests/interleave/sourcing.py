@@ -241,14 +241,14 @@ def sourcing_scenarios() -> tuple[Scenario, ...]:
 @contextlib.contextmanager
 def without_a_look_at_the_head() -> Iterator[None]:
     """Swap whatever was committed since the last round."""
-    with mock.patch("plait.repush.swap.changing", return_value=frozenset()):
+    with mock.patch("plait.repush.swap.changing_operations", return_value=frozenset()):
         yield
 
 
 @contextlib.contextmanager
 def without_what_was_written_since() -> Iterator[None]:
     """Bring the old files back, whatever was committed since the swap."""
-    with mock.patch("plait.repush.undo.changing", return_value=frozenset()):
+    with mock.patch("plait.repush.undo.changing_operations", return_value=frozenset()):
         yield
 
 

@@ -19,7 +19,7 @@ from plait import Insert, Table
 from plait.files.bounds import Kinds, with_bounds
 from plait.model.bucket import Partition, partition_path
 from plait.model.plan import Snapshot, TableSpec
-from plait.read.plan import Wanted, everything, plan_scan, wanted_in, wanted_where
+from plait.read.plan import FileCriteria, all_files, filter_partitions, filter_where, plan_scan
 from plait.services.verify.checks import verify
 from plait.state import checkpoint, part_file, selected
 from plait.state.cache import StateCache
@@ -97,16 +97,18 @@ def test_files_of_chosen_partitions_are_those_of_the_model(
         history = made(steps, cuts)
         state = opened(history.store)
         for version in range(state.horizon, state.version + 1):
-            known = state.snapshot(history.store, version=version, wants=wanted_in(chosen))
+            known = state.snapshot(
+                history.store, version=version, file_filter=filter_partitions(chosen)
+            )
             live, found = history.live[version], shown(known)
             if known.total is None:  # there is no large part yet
                 assert found == live
             else:
                 assert found == within(live, chosen)
                 assert known.total == len(live)
-            whole = state.snapshot(history.store, version=version, wants=everything)
+            whole = state.snapshot(history.store, version=version, file_filter=all_files)
             assert shown(whole) == live
-        assert not state.trust.wrong
+        assert not state.verification.wrong
 
 
 @settings(max_examples=60)
@@ -119,7 +121,7 @@ def test_a_scan_by_bounds_chooses_the_same_files_from_typed_bounds(
     with everything_is_large():
         history = made(steps, cuts)
         state = opened(history.store)
-        some = state.snapshot(history.store, wants=wanted_where(where))
+        some = state.snapshot(history.store, file_filter=filter_where(where))
     whole = history.replayed().snapshot(history.store)
     plan, expected = plan_scan(some, where=where), plan_scan(whole, where=where)
     assert plan.files["path"].to_pylist() == expected.files["path"].to_pylist()
@@ -134,12 +136,14 @@ def test_bounds_are_asked_in_chosen_partitions_alone(
     """INV-04."""
     where = f"id >= {least} AND id < {least + 5}"
 
-    def wants(spec: TableSpec) -> Wanted:
-        return replace(wanted_where(where)(spec), partitions=wanted_in(chosen)(spec).partitions)
+    def wants(spec: TableSpec) -> FileCriteria:
+        return replace(
+            filter_where(where)(spec), partitions=filter_partitions(chosen)(spec).partitions
+        )
 
     with everything_is_large():
         history = made(steps, cuts)
-        some = opened(history.store).snapshot(history.store, wants=wants)
+        some = opened(history.store).snapshot(history.store, file_filter=wants)
     whole = plan_scan(history.replayed().snapshot(history.store), where=where).files
     expected = dict(zip(whole["path"].to_pylist(), whole["masked"].to_pylist(), strict=True))
     found = shown(replace(some, files=plan_scan(some, where=where).files))
@@ -161,7 +165,7 @@ def test_damaged_parts_are_made_up_for_by_the_decisions(
             for at in range(0, len(body), 397) if damage == "flipped" else [0]:
                 harm(history.store, path, body, damage, at)
                 state = opened(history.store)
-                known = state.snapshot(history.store, wants=wanted_in(chosen))
+                known = state.snapshot(history.store, file_filter=filter_partitions(chosen))
                 assert shown(known) == within(history.live[-1], chosen), (path, at)
             history.store.put(path, body)
 
@@ -188,7 +192,7 @@ def test_places_that_are_not_those_of_the_files_are_not_believed() -> None:
             history = made([("add", 2, 1)] * 6, [*[""] * 5, "checkpoint"])
         state = opened(history.store)
         for place in PLACES:
-            known = state.snapshot(history.store, wants=wanted_in([place]))
+            known = state.snapshot(history.store, file_filter=filter_partitions([place]))
             assert shown(known) == within(history.live[-1], {place})
         told = problems_of(history.store)
     assert ["its directories" in each for each in told] == [True]
@@ -227,7 +231,7 @@ def test_a_part_that_is_not_what_its_reference_says_is_not_believed(place: int, 
         state = opened(history.store)
         assert state.checkpoint == 6
         with mock.patch.object(selected, "recover_part", wraps=selected.recover_part) as asked:
-            known = state.snapshot(history.store, wants=wanted_in([("a",)]))
+            known = state.snapshot(history.store, file_filter=filter_partitions([("a",)]))
         assert shown(known) == within(history.live[-1], {("a",)})
         assert asked.called
 
@@ -240,7 +244,7 @@ def test_a_part_that_is_not_sorted_is_not_believed() -> None:
         state = opened(history.store)
         assert state.checkpoint == 6
         for place in PLACES:
-            known = state.snapshot(history.store, wants=wanted_in([place]))
+            known = state.snapshot(history.store, file_filter=filter_partitions([place]))
             assert shown(known) == within(history.live[-1], {place})
 
 

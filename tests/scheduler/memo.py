@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from plait.model.decision import Decision
 from plait.model.plan import Snapshot
-from plait.read.plan import Wants
+from plait.read.plan import FileFilter
 from plait.state.cache import StateCache
 from plait.state.events import COMMITS
 from plait.state.selected import PartCache
@@ -57,7 +57,9 @@ class MemoState(TableState):
         """
         told = {each.name: getattr(state, each.name) for each in fields(TableState)}
         told["loaded"], told["seen"] = list(state.loaded), list(state.seen)
-        told["trust"] = replace(state.trust, compared=set(state.trust.compared))
+        told["verification"] = replace(
+            state.verification, compared=set(state.verification.compared)
+        )
         told["cache"] = PartCache()
         return cls(**told, memo=memo)
 
@@ -77,15 +79,15 @@ class MemoState(TableState):
         store: Store,
         *,
         version: int | None = None,
-        wants: Wants | None = None,
+        file_filter: FileFilter | None = None,
     ) -> Snapshot:
         """Give what a reader or writer at a version sees; without parts it is all files."""
         if self.parts:
-            return TableState.snapshot(self, store, version=version, wants=wants)
+            return TableState.snapshot(self, store, version=version, file_filter=file_filter)
         key = ("snapshot", self.checksum, version)
         found = self.memo.known.get(key)
         if found is None:
-            found = TableState.snapshot(self, store, version=version, wants=wants)
+            found = TableState.snapshot(self, store, version=version, file_filter=file_filter)
             self.memo.keep(key, found)
         return cast("Snapshot", found)
 

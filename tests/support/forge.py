@@ -15,7 +15,7 @@ from plait.model.document import checksum_of, unseal
 from plait.model.instant import Action, Instant, Operation, time_ms
 from plait.model.schema import FIELD_ID, Schema
 from plait.state.cache import StateCache
-from plait.state.state import decided_sums
+from plait.state.state import statistics_after_decision
 from plait.storage.local import LocalStore
 from plait.storage.port import Store
 from plait.testing import sim_ports
@@ -50,7 +50,7 @@ def forge(store: Store, change: Callable[[Decision], Decision], *, like: int) ->
     )
     path = paths.slot(state.version + 1)
     forged = change(copy)
-    forged = replace(forged, live=decided_sums(store, state, forged.changes))
+    forged = replace(forged, live=statistics_after_decision(store, state, forged.changes))
     assert store.put_if_absent(path, codec.encode(forged))
     return path
 

@@ -20,7 +20,7 @@ from plait.model.changes import (
 )
 from plait.model.decision import Cleaned, Decision, Restored, Savepoint, SavepointChange
 from plait.model.instant import Action, Instant, Operation
-from plait.state.state import TableState, decided_sums
+from plait.state.state import TableState, statistics_after_decision
 from plait.storage.port import Store
 from plait.timeline import codec, paths
 from plait.timeline.log import Timeline
@@ -270,7 +270,7 @@ class History:
             cleaned=cleaned,
             restored=restored,
             savepoint=saved,
-            live=decided_sums(self.store, self.state, changes),
+            live=statistics_after_decision(self.store, self.state, changes),
         )
         path = paths.slot(version)
         assert self.store.put_if_absent(path, codec.encode(decision))

@@ -15,7 +15,7 @@ from plait.storage.port import Capabilities, Store
 from plait.table import Table
 from plait.testing import SimulatedCrashError
 from plait.testing.wrapper import WrappedStore
-from plait.timeline.lent_slots import LentStore
+from plait.timeline.external_commits import ExternalCommitStore
 from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import TableHandle
 
@@ -81,14 +81,14 @@ class Client:
 
 def lent_table(store: Store, client: Client, ports: Ports) -> Table:
     """Open a table whose slots are lent."""
-    lent = LentStore(store, client)
+    lent = ExternalCommitStore(store, client)
     return Table(TableHandle(lent, ports, StateCache(lent, ports), NoLock()))
 
 
 def create_lent(store: Store, client: Client, ports: Ports, schema: str) -> Table:
     """Create one; the contract in it says nothing of that, so that anyone can look."""
     table = define_table(schema, lock="none")
-    create_table(LentStore(store, client), ports, table)
+    create_table(ExternalCommitStore(store, client), ports, table)
     return lent_table(store, client, ports)
 
 

@@ -127,7 +127,7 @@ class Leaving:
         if self.refused:
             txn.abort("refused", wrote=False)
         else:
-            assert txn.stand_at_base(WriteStatus()) is not None
+            assert txn.end_unchanged(WriteStatus()) is not None
         trace.told(who, "nothing")
 
 

@@ -214,12 +214,12 @@ REFUSED: Final[Mapping[str, str]] = {
     "stream.stream": "_NAME_MAX _OFFSETS_MAX",
     "timeline.codec": "SLOT_BYTES_MAX",
     "timeline.columns": "BYTES_MAX",
-    "timeline.lent_slots": "_POINTER_BYTES_MAX",
+    "timeline.external_commits": "_POINTER_BYTES_MAX",
     "timeline.pending": "_BYTES_MAX _MARK_MAX",
     "timeline.replica_records": "_BYTES_MAX",
     "txn.conflict_checker": "_WINDOW_MAX",
     "txn.read_pin": "_BYTES_MAX",
-    "txn.signs_of_life": "_BEAT_BYTES_MAX",
+    "txn.liveness_cache": "_BEAT_BYTES_MAX",
 }
 """Limits: what is beyond them is an error, or counts as unknown, and takes no other path."""
 TOLD: Final[Mapping[str, str]] = {
@@ -249,11 +249,11 @@ TOLD: Final[Mapping[str, str]] = {
     "storage.fsspec_store": "_SAID_MAX",
     "definition.features": "_SHOWN _NAME_SHOWN _FACTS_MAX",
     "storage.s3": "_SAID_MAX",
-    "txn.commit": "_TOLD_MAX",
+    "txn.commit": "_RECORDED_MAX",
     "txn.conflict": "_SAMPLE",
     "txn.read_pin": "_HOST_MAX",
     "txn.refusal": "_SAMPLE",
-    "txn.signs_of_life": "_DOUBTS_MAX",
+    "txn.liveness_cache": "_DOUBTS_MAX",
     "txn.tokens": "_SHOWN",
     **{
         f"cli.commands.{name}": "_SHOWN"
@@ -312,7 +312,7 @@ PACE: Final[Mapping[str, str]] = {
     "state.cache": "_LOOKS_MAX",
     "state.checkpoint": "_GROWTH",
     "storage.objects": "ATTEMPTS_MAX",
-    "timeline.lent_slots": "KEPT",
+    "timeline.external_commits": "KEPT",
     "definition.create": "_BUCKETS_UNPARTITIONED",
     "txn.liveness": "_BEATS",
     "txn.publish": "_TRIES",

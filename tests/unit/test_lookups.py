@@ -464,8 +464,8 @@ def test_verify_finds_a_commit_over_a_change_of_what_it_looked_up(
     """INV-07: the commit was not judged by its look-ups; the decision names them."""
     table = case.table("cow", isolation=isolation)
     with monkeypatch.context() as patched:
-        patched.setattr(Judge, "looked_into", lambda *_: frozenset())
-        patched.setattr(Keys, "met", written_alone)
+        patched.setattr(Judge, "looked_up_in", lambda *_: frozenset())
+        patched.setattr(Keys, "overlap", written_alone)
         way(case, table, lambda: next(iter(changes(case).values()))(table))
     assert table.inspect.history()[0].action != "rollback"
     (problem,) = table.check.verify(history=True).problems

@@ -197,7 +197,7 @@ def test_job_of_several_tasks_that_changed_nothing_is_decided() -> None:
     table = make()
     txn = OptimisticTransaction.begin(table._handle, WriteRequest(Operation.UPSERT))
     txn.distributed = True
-    assert txn.stand_at_base(WriteStatus()) is None
+    assert txn.end_unchanged(WriteStatus()) is None
     result = txn.commit(WriteStatus(), Scope(SCOPE_BUCKETS), None)
     assert table.version == result.version == 2
     assert find_outcome(table._handle, table._handle.cache.refresh(), txn.instant, 0) is not None
@@ -209,8 +209,8 @@ def test_what_rests_on_an_older_read_that_was_found_late_is_decided() -> None:
     table = make()
     txn = OptimisticTransaction.begin(table._handle, WriteRequest(Operation.UPSERT))
     older = ReadSet(txn.base.version - 1, (None,))
-    assert txn.stand_at_base(WriteStatus(), older) is None
-    assert txn.stand_at_base(WriteStatus()) is not None, "of the base alone"
+    assert txn.end_unchanged(WriteStatus(), older) is None
+    assert txn.end_unchanged(WriteStatus()) is not None, "of the base alone"
 
 
 class Slow(WrappedStore):

@@ -373,7 +373,7 @@ def test_verify_finds_a_key_that_lives_in_two_partitions(kind: str) -> None:
     """INV-07, INV-08."""
     table = made(kind)
     other = beside(table, "publish", lambda: table.upsert(rows((1, "a", 1, 1))))
-    with mock.patch.object(Judge, "elsewhere", return_value=frozenset()):
+    with mock.patch.object(Judge, "in_other_partitions", return_value=frozenset()):
         other.upsert(rows((1, "b", 2, 2)))
     found = {each.invariant: each.message for each in table.check.verify().problems}
     assert found.keys() == {"INV-07", "INV-08"}
@@ -392,7 +392,7 @@ def test_where_the_key_decides_the_partition_nothing_more_is_done() -> None:
     plain.upsert(rows((1, "a", 1, 1)))
     plain.upsert(rows((1, "b", 1, 1)))
     assert plain.scan().to_arrow().num_rows == 2
-    assert not plain._handle.cache.known().table.spec.across
+    assert not plain._handle.cache.known().table.spec.unique_in_table
 
 
 def test_writers_must_know_the_feature_and_readers_need_not() -> None:

@@ -95,7 +95,7 @@ class BucketOperations:
         staged, gone = remove_files(files), KeyDigest(self.output)
         named = self.output.spec.keyed and self.output.names_keys
         if named:
-            self.existing.tell_keys(files, gone)
+            self.existing.record_keys(files, gone)
         self._add(staged, self._insert(bucket, [], {}, gone))
         if staged.empty or (named and staged.touched is not None):
             return staged
@@ -198,7 +198,7 @@ class BucketOperations:
         if not logs or logs[0].record["kind"][0].as_py() != BASE:
             return
         spec = self.output.spec
-        names = spec.copied if self.output.plan.request.dated else spec.schema.names
+        names = spec.copied if self.output.plan.request.with_row_version else spec.schema.names
         blocks = self.existing.blocks(as_live(logs[0].record), names)
         record = self.output.write(bucket, LOG, (b.rows for b in blocks), order=KEY_ORDER)
         if record is not None:

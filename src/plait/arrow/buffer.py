@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from plait.arrow.ingest import Chunk, Group
-from plait.arrow.memory import MAPPED_MIN, MemoryLimits, settled, taken
+from plait.arrow.memory import MAPPED_MIN, MemoryLimits, detached, taken
 
 
 @dataclass(slots=True)
@@ -184,7 +184,7 @@ class Buffer:
         """Copy neighbouring stretches out of a chunk."""
         starts, stops = zip(*spans.values(), strict=True)
         first = min(starts)
-        rows = settled(chunk.rows.slice(first, max(stops) - first))
+        rows = detached(chunk.rows.slice(first, max(stops) - first))
         self.ledger.take(rows.nbytes)
         moved = {group: (start - first, stop - first) for group, (start, stop) in spans.items()}
         self._blocks.append(_BufferedBatch(rows, moved, rows.nbytes, chunk.removes))
@@ -243,7 +243,7 @@ class Buffer:
         block = max(idle, key=lambda each: each.wasted)
         spans = list(block.spans.items())
         kept = np.concatenate([np.arange(start, stop) for _, (start, stop) in spans])
-        block.rows = settled(taken(block.rows, kept))
+        block.rows = detached(taken(block.rows, kept))
         self.ledger.give(block.size - block.rows.nbytes)
         block.size = block.rows.nbytes
         at = 0

@@ -60,7 +60,7 @@ class PreparedRows(Rows):
             bool(self.batches)
             and operation is self.operation
             and ours == theirs
-            and (ours.unique, ours.finite) == (theirs.unique, theirs.finite)
+            and (ours.unique, ours.rejects_nan_in) == (theirs.unique, theirs.rejects_nan_in)
             and ours.schema.arrow.equals(theirs.schema.arrow, check_metadata=True)
         )
 
@@ -160,7 +160,7 @@ def prepare_removals(
         OptionError, BadRecordError: as ``prepare``.
     """
     rows = open_rows(data)
-    for name in () if spec.across else spec.partition_sources:
+    for name in () if spec.unique_in_table else spec.partition_sources:
         if name not in rows.schema.names:
             message = f"the keys lack column {name!r}, which says where they are removed"
             hint = "add the columns of the partitions; delete(keys=...) looks in every partition"
@@ -175,9 +175,9 @@ def input_schema(spec: TableSpec, operation: Operation, names: Sequence[str]) ->
     if operation is not Operation.DELETE:
         return schema
     wanted = set(spec.key)
-    if not spec.across and set(spec.partition_sources) <= set(names):
+    if not spec.unique_in_table and set(spec.partition_sources) <= set(names):
         wanted |= set(spec.partition_sources)
-    elif not spec.across:
+    elif not spec.unique_in_table:
         _refuse_half_placed(names, spec)
     return pa.schema([field for field in schema if field.name in wanted])
 
@@ -199,7 +199,7 @@ class _ColumnCheck:
     """The column; no null is allowed in one that identifies the row."""
     position: int | None
     fit: Fit
-    finite: bool
+    rejects_nan: bool
     """NaN is refused: it is not equal to itself."""
     in_key: bool
     demanding: bool
@@ -214,7 +214,7 @@ class _ColumnCheck:
     @property
     def fallible(self) -> bool:
         """Whether some value may be refused."""
-        return self.demanding or self.finite or self.fit > Fit.TOTAL
+        return self.demanding or self.rejects_nan or self.fit > Fit.TOTAL
 
     def prepare(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the column in the table's type; raise BadRecordError for what cannot be kept."""
@@ -244,7 +244,7 @@ class _ColumnCheck:
             message = f"column {path!r} is null in a row, and {why}"
             at = first_bad(array, lambda part: missing_value(part, self.field) is not None)
             raise self._refused(message, "fill or drop such rows", batch, at)
-        if self.finite and (at := pc.index(pc.is_nan(array), value=True).as_py()) >= 0:
+        if self.rejects_nan and (at := pc.index(pc.is_nan(array), value=True).as_py()) >= 0:
             message = f"column {self.field.name!r} is NaN in a row, which is not equal to itself"
             hint = "NaN is not allowed in keys, partitions and ordering columns"
             raise self._refused(message, hint, batch, at)
@@ -428,8 +428,8 @@ def _plan_column(
     position = schema.get_field_index(field.name)
     in_key = field.name in spec.key
     generated = field.name in made
-    finite = pa.types.is_floating(field.type) and (
-        in_key or field.name in (spec.layout.ordering, spec.finite, *spec.partition_sources)
+    rejects_nan = pa.types.is_floating(field.type) and (
+        in_key or field.name in (spec.layout.ordering, spec.rejects_nan_in, *spec.partition_sources)
     )
     strict = field.with_nullable(field.nullable and not in_key)
     if position < 0:
@@ -437,7 +437,7 @@ def _plan_column(
             field,
             None,
             Fit.TOTAL,
-            finite=finite and generated,
+            rejects_nan=rejects_nan and generated,
             in_key=in_key,
             demanding=generated and demanding(strict),
             default=default_value(spec.schema, field.name),
@@ -457,7 +457,7 @@ def _plan_column(
     strictly = demanding(strict)
     texts = _has_texts(field.type)
     return _ColumnCheck(
-        strict, position, how, finite, in_key, strictly, generated=generated, texts=texts
+        strict, position, how, rejects_nan, in_key, strictly, generated=generated, texts=texts
     )
 
 

@@ -386,7 +386,7 @@ def _fixed_columns(spec: TableSpec, sides: Schemas, *, inserts: bool) -> set[str
 
     A row that a key names in all partitions may move to that of the source's row.
     """
-    moves = spec.across and not inserts and {SOURCE, TARGET} <= sides.keys()
+    moves = spec.unique_in_table and not inserts and {SOURCE, TARGET} <= sides.keys()
     return {*spec.key} if moves else {*spec.key, *spec.partition_sources}
 
 

@@ -81,8 +81,8 @@ class ArrowEngine(Engine):
 def sum_rows(data: object, plan: WritePlan) -> Digest:
     """Return the digest of rows as a writer of the plan takes them in."""
     rows, layout = open_rows(data), plan.spec
-    if plan.request.dated:
-        return digest_of(map(without_written, prepare(rows, layout.dated())))
+    if plan.request.with_row_version:
+        return digest_of(map(without_written, prepare(rows, layout.with_row_version())))
     if plan.request.joins:
         layout = rows_spec(plan.request.operation, plan.spec, rows.schema)
     return digest_of(prepare(rows, layout, plan.request.operation))

@@ -107,7 +107,7 @@ class Existing:
             blocks = sorted_by_key(blocks, self.spec.key, self.sort_bytes)
         return Source(blocks, existing=True)
 
-    def tell_keys(self, files: Iterable[LiveFile], digest: KeyDigest) -> None:
+    def record_keys(self, files: Iterable[LiveFile], digest: KeyDigest) -> None:
         """Collect the keys of all live rows of files; read those alone that there is room for."""
         for file in files:
             if digest.takes(file.live_rows):
@@ -187,18 +187,18 @@ class Matches:
         return {(file.partition, file.bucket) for file in live_files(self.plan.files)}
 
     def hidden(
-        self, files: Sequence[LiveFile], told: Callable[[LiveFile], KeyDigest] | None = None
+        self, files: Sequence[LiveFile], recorder_of: Callable[[LiveFile], KeyDigest] | None = None
     ) -> dict[str, Positions]:
         """Find the live rows that match, by file.
 
         Args:
             files: where to look.
-            told: what collects the keys of the rows of a file that match; None: nobody asks.
+            recorder_of: what collects the keys of the rows of a file that match; None: nobody asks.
         """
         found: dict[str, Positions] = {}
         for file in files:
             if file.path in self._paths:
-                positions = self._matching(file, None if told is None else told(file))
+                positions = self._matching(file, None if recorder_of is None else recorder_of(file))
                 if len(positions):
                     found[file.path] = positions
         return found
@@ -220,7 +220,7 @@ class Matches:
         The keys are read only where the decision has room for them.
         """
         if keys is not None:
-            self.existing.tell_keys([file], keys)
+            self.existing.record_keys([file], keys)
         live = np.ones(file.rows, dtype=np.bool_)
         gone = load_mask(self.existing.store, file)
         if gone is not None:

@@ -283,7 +283,7 @@ def split(batch: pa.RecordBatch, spec: TableSpec) -> Chunk:
 
 
 def _places(batch: pa.RecordBatch, spec: TableSpec) -> tuple[list[Partition | None], Codes | None]:
-    return ([None], None) if spec.across else partition_codes(batch, spec)
+    return ([None], None) if spec.unique_in_table else partition_codes(batch, spec)
 
 
 def partition_codes(

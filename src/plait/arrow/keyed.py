@@ -51,11 +51,11 @@ class CowStage:
         spec, limits = self.output.spec, self.output.limits
         names, key = spec.copied, spec.key
         lookups = Lookups.of(self.output)
-        few, names_keys = self.output.tells_keys, self.output.names_keys
+        few, names_keys = self.output.records_keys, self.output.names_keys
         staged = Staged(deleted=sum(len(positions) for positions in hidden.values()))
 
         def rounds() -> Iterator[Round]:
-            new = self.incoming.sources(bucket, written=spec.written and bool(files))
+            new = self.incoming.sources(bucket, written=spec.keeps_row_version and bool(files))
             old = [
                 self.existing.source(each, names, hidden=hidden.get(each.path)) for each in files
             ]
@@ -75,9 +75,9 @@ class CowStage:
         if record is None and not staged.counted:  # every row that came in lost: it stays as it is
             return lookups.into(Staged(), bucket)
         staged.added, staged.removed = [] if record is None else [record], list(files)
-        told = files or names_keys or few(staged.inserted)
+        recorded = files or names_keys or few(staged.inserted)
         new = touched_row(bucket, KEYS_FILES, staged.inserted)
-        staged.touched = digest.row(bucket) if told else new
+        staged.touched = digest.row(bucket) if recorded else new
         return lookups.into(staged, bucket)
 
 
@@ -206,7 +206,7 @@ def find_keys(
     sources = [existing.source(file, key, within=within, sieve=sieve) for file in files]
     sources += [source for group in groups for source in incoming.sources(group)]
     for each in Merge(key, None, DuplicateRule.REMOVE).rounds(sources, budget):
-        digest.add(each.rows.take(pa.array(each.met)))
+        digest.add(each.rows.take(pa.array(each.existing_matched)))
         lookups.add(each.unchanged(key))
         for at, positions in each.lost():
             lost.add(files[at].path, positions)
@@ -217,8 +217,10 @@ def count(
     merged: Round, staged: Staged, bucket: BucketId, rule: DuplicateRule, key: Sequence[str]
 ) -> None:
     """Count what a round of merging did; refuse keys that may not be there."""
-    if rule is DuplicateRule.REFUSE and len(merged.met):
-        sample = plain_rows(merged.rows.select(key).take(pa.array(merged.met[:_SAMPLE])))
+    if rule is DuplicateRule.REFUSE and len(merged.existing_matched):
+        sample = plain_rows(
+            merged.rows.select(key).take(pa.array(merged.existing_matched[:_SAMPLE]))
+        )
         partition = partition_text(bucket[0])
         where = f"partition {partition} of the table" if bucket[0] else "the table"
         message = f"a key already exists in {where}: {sample[0]}"

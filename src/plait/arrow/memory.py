@@ -112,7 +112,7 @@ def once_changed(
         yield from rows(each)
 
 
-def settled(batch: pa.RecordBatch) -> pa.RecordBatch:
+def detached(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows that keep no memory alive but their own."""
     if batch.nbytes < MAPPED_MIN:
         return owned(batch)

@@ -93,7 +93,7 @@ class DuplicateRule(enum.Enum):
     KEEP = "keep"
     """The table's row stays. Without ordering, of rows that come in the first does."""
     REFUSE = "refuse"
-    """Refuse such keys; see ``Round.met``. Without ordering, also refuse repeated keys."""
+    """Refuse such keys; see ``Round.existing_matched``. Without ordering, repeated keys too."""
     REMOVE = "remove"
     """Neither stays."""
     ONCE = "once"
@@ -109,7 +109,7 @@ class Round:
     """Positions of the rows that stay, in key order; None: all, as they are."""
     existing: int
     """Number of leading rows that were in the table already."""
-    met: keys.Indices
+    existing_matched: keys.Indices
     """Positions of existing rows whose key came in too."""
     inserted: int
     updated: int
@@ -183,9 +183,9 @@ class Merge:
         begins = order[first]
         ends = order[np.append(first[1:], np.ones(1, dtype=np.bool_))]
         old, new = begins < existing, ends >= existing
-        met = begins[old & new]
+        matched = begins[old & new]
         if self.rule is DuplicateRule.REMOVE:
-            return Round(rows, begins[~new], existing, met, 0, 0, origins, begins[~old])
+            return Round(rows, begins[~new], existing, matched, 0, 0, origins, begins[~old])
         ranks = self._ranks(rows, first)
         won = winners(order, first, ranks)
         if self.rule is DuplicateRule.KEEP and ranks is None:
@@ -194,7 +194,9 @@ class Merge:
             won[old] = begins[old]
         updated = int(np.count_nonzero(old & (won >= existing)))
         idle = won[old & new & (won < existing)]
-        return Round(rows, won, existing, met, int(np.count_nonzero(~old)), updated, origins, idle)
+        return Round(
+            rows, won, existing, matched, int(np.count_nonzero(~old)), updated, origins, idle
+        )
 
     def _decide_removing(
         self, parts: list[tuple[int, KeyedRows]], sources: Sequence[Source]

@@ -159,7 +159,7 @@ class MergeStage:
         digest, lookups = KeyDigest(self.output), Lookups.of(self.output)
         masks = self.output.spec.layout.table_type == MOR
         kind = LOG if masks and files else BASE
-        written = self.output.spec.written and bool(files) and not masks
+        written = self.output.spec.keeps_row_version and bool(files) and not masks
 
         def changed(merged: Merged) -> bool:
             staged.inserted += len(merged.inserted.changed)

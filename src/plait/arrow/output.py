@@ -121,7 +121,7 @@ class Output:
         """
         return self.plan.step > 0
 
-    def tells_keys(self, count: int) -> bool:
+    def records_keys(self, count: int) -> bool:
         """Tell whether so many keys of a bucket stand in the decision, though files tell them too.
 
         Those who look keys up in the table's index then need not read the files.
@@ -150,7 +150,7 @@ class Output:
         The first rows decide how many make a row group, and which columns get a dictionary.
         """
         written = first.num_columns > len(self.spec.schema.names)
-        place = Place(self.name(bucket, kind), *bucket, kind, written=written)
+        place = Place(self.name(bucket, kind), *bucket, kind, with_row_version=written)
         width = max(1, first.nbytes // max(1, first.num_rows))
         most = ORDERED_GROUP_ROWS if order > KEY_ORDER and self.spec.keyed else GROUP_ROWS
         rows = min(most, max(1, self.limits.group // width))

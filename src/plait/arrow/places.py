@@ -84,7 +84,7 @@ class Placed:
         if not rows.num_rows:
             return np.zeros(0, dtype=np.int64)
         layout = self.output.spec
-        layout = layout.dated() if self.output.plan.request.dated else layout
+        layout = layout.with_row_version() if self.output.plan.request.with_row_version else layout
         batch = combined(rows.cast(layout.schema.arrow)).to_batches()[0]
         spec = replace(self.output.spec, unique=UNIQUE_PARTITION)
         partitions, codes = partition_codes(batch, spec)
@@ -129,9 +129,9 @@ class Placed:
                 here.left += int(np.count_nonzero(away))
                 here.deleted += int(np.count_nonzero(now < 0))
 
-    def note_gone(self, told: Mapping[BucketId, KeyDigest]) -> None:
+    def note_gone(self, recorded: Mapping[BucketId, KeyDigest]) -> None:
         """Take the keys of rows that go because a predicate holds for them, by bucket."""
-        for (partition, _), digest in told.items():
+        for (partition, _), digest in recorded.items():
             if not digest.empty:
                 here = self._place(partition)
                 here.digest.merge(digest)

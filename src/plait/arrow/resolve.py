@@ -104,7 +104,7 @@ class Resolver:
     @property
     def _layout(self) -> TableSpec:
         spec = self.output.spec
-        return spec.dated() if self.output.plan.request.dated else spec
+        return spec.with_row_version() if self.output.plan.request.with_row_version else spec
 
     def _winners(self, sources: Sequence[Source]) -> Iterator[SortedBatch]:
         spec, request = self.output.spec, self.output.plan.request
@@ -147,9 +147,9 @@ class Resolver:
         for start in range(0, len(files), FAN_IN):
             some = [source(number) for number in range(start, min(start + FAN_IN, len(files)))]
             for rows in joined(some, [Source(self._new(group))], spec.key, self.budget):
-                met = rows.old_at[(rows.old_at >= 0) & (rows.new_at >= 0)]
-                if len(met):
-                    spill.keep(group, rows.old.take(pa.array(met)))
+                matched = rows.old_at[(rows.old_at >= 0) & (rows.new_at >= 0)]
+                if len(matched):
+                    spill.keep(group, rows.old.take(pa.array(matched)))
         return [run.source() for run in spill.runs.get(group, ())]
 
     def _sieve(self, group: Group, files: Sequence[LiveFile]) -> KeyFilter | None:
@@ -167,14 +167,14 @@ class Resolver:
         new, flags = _unflagged(rows.new, rows.new_at)
         there, came = rows.old_at >= 0, rows.new_at >= 0
         comes = came & (flags != _REMOVAL)
-        met = there & comes
-        if self.rule is DuplicateRule.REFUSE and met.any():
-            raise self._duplicate(rows, np.flatnonzero(met), placed)
+        matched = there & comes
+        if self.rule is DuplicateRule.REFUSE and matched.any():
+            raise self._duplicate(rows, np.flatnonzero(matched), placed)
         if self.rule is DuplicateRule.KEEP:
-            wins = ~met
+            wins = ~matched
         else:
-            wins = np.ones(len(met), dtype=np.bool_)
-            wins[met] = (flags[met] == _AFTER) | self._ranks_higher(rows, met)
+            wins = np.ones(len(matched), dtype=np.bool_)
+            wins[matched] = (flags[matched] == _AFTER) | self._ranks_higher(rows, matched)
         written = comes & (~there | wins)
         deleted = there & came & (flags == _REMOVAL)
         numbers = np.flatnonzero(written)
@@ -202,14 +202,14 @@ class Resolver:
         if len(merged.without_effect):
             placed.lookups.add(self._keys(rows.new, merged.without_effect))
 
-    def _ranks_higher(self, rows: JoinedRows, met: Flags) -> Flags:
+    def _ranks_higher(self, rows: JoinedRows, matched: Flags) -> Flags:
         """Tell where the row that came in wins, of keys that both sides have."""
-        ordering, count = self.output.spec.layout.ordering, int(np.count_nonzero(met))
+        ordering, count = self.output.spec.layout.ordering, int(np.count_nonzero(matched))
         if ordering is None or not count:
             return np.ones(count, dtype=np.bool_)
         sides = ((rows.old, rows.old_at), (rows.new, rows.new_at))
         ranks = [
-            side.column(ordering).take(pa.array(at[met])).combine_chunks() for side, at in sides
+            side.column(ordering).take(pa.array(at[matched])).combine_chunks() for side, at in sides
         ]
         ranks = [each.combine_chunks() if hasattr(each, "chunks") else each for each in ranks]
         order = np.arange(2 * count).reshape(2, count).T.ravel()
@@ -220,8 +220,8 @@ class Resolver:
     def _keys(self, rows: pa.Table, at: Indices) -> pa.Table:
         return rows.select(list(self.output.spec.key)).take(pa.array(at))
 
-    def _duplicate(self, rows: JoinedRows, met: Indices, placed: Placed) -> DuplicateKeyError:
-        at = rows.old_at[met[:_SAMPLE]]
+    def _duplicate(self, rows: JoinedRows, matched: Indices, placed: Placed) -> DuplicateKeyError:
+        at = rows.old_at[matched[:_SAMPLE]]
         sample = plain_rows(self._keys(rows.old, at))
         file = placed.files[int(rows.old[_FILE][int(at[0])].as_py())]
         partition = partition_text(file.partition)

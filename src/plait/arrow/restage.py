@@ -34,7 +34,7 @@ _AGAIN: Final = "run the write again, with the columns that there are"
 _T = pa.types
 
 
-def settled(old: Schema, added: Collection[int], new: Schema) -> Schema:
+def remap_field_ids(old: Schema, added: Collection[int], new: Schema) -> Schema:
     """Return a schema whose own columns have the ids that they have in another one, by name.
 
     Args:
@@ -49,13 +49,13 @@ def settled(old: Schema, added: Collection[int], new: Schema) -> Schema:
     if not added:
         return old
     known = frozenset(ids_in(old.arrow)).difference(added)
-    settling = _Settling(frozenset(added), known)
+    settling = _FieldIds(frozenset(added), known)
     fields = [settling.field(each, list(new.arrow), "") for each in old.arrow]
     return Schema(NOT_DECIDED, pa.schema(fields), old.notes)
 
 
 @dataclass(frozen=True, slots=True)
-class _Settling:
+class _FieldIds:
     added: frozenset[int]
     known: frozenset[int]
     """The other ids of the rows, which everybody knows."""
@@ -197,7 +197,7 @@ def replayed(
         plan: what is to be done with them now.
     """
     new, request = plan.spec.schema, plan.request
-    old = settled(before.spec.schema, before.added, new)
+    old = remap_field_ids(before.spec.schema, before.added, new)
     deletes = request.operation is Operation.DELETE
     for rows, removes in _as_it_came(came, existing, deletes=deletes):
         if request.operation is Operation.MERGE:  # its source has columns of its own

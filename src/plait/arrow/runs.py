@@ -57,7 +57,7 @@ def pieces(order: FlushBatch) -> list[Source]:
 
 
 def _dated(rows: pa.Table) -> pa.Table:
-    """Return rows with the hidden column; some came with it (``WriteRequest.dated``)."""
+    """Return rows with the hidden column; some came with it (``WriteRequest.with_row_version``)."""
     return rows if WRITTEN_COLUMN in rows.schema.names else unwritten(rows)
 
 

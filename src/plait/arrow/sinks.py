@@ -38,7 +38,7 @@ class Log:
 
 @dataclass(slots=True)
 class FewKeys:
-    """The key hashes of rows that pass by, as long as they are few; see ``Output.tells_keys``."""
+    """The key hashes of rows that pass by, as long as they are few; see ``Output.records_keys``."""
 
     output: Output
     hashes: Hashes | None = field(default_factory=lambda: np.zeros(0, np.uint64))
@@ -49,7 +49,7 @@ class FewKeys:
         for block in blocks:
             held = self.hashes
             if held is not None:
-                fits = self.output.tells_keys(len(held) + block.num_rows)
+                fits = self.output.records_keys(len(held) + block.num_rows)
                 fresh = key_hashes(block, self.output.spec.key) if fits else None
                 self.hashes = None if fresh is None else np.concatenate([held, fresh])
             yield block
@@ -66,7 +66,7 @@ class ShownKeys:
     def add(self, log: Log, *, lost: int) -> None:
         """Take a file, of which so many rows are hidden."""
         self._rows += int(log.record["rows"][0].as_py())
-        if log.hashes is None or lost or not self.output.tells_keys(self._rows):
+        if log.hashes is None or lost or not self.output.records_keys(self._rows):
             self._parts = None
         elif self._parts is not None:
             self._parts.append(log.hashes)
@@ -112,11 +112,11 @@ class LogSink:
             logs = self.logs.setdefault(bucket, [])
             kind = LOG if logs or bucket not in self.empty else BASE
             keys_within = key_range(order.batches, spec.key[0])
-            told = FewKeys(self.output)
-            blocks = told.passing(merged_order(order, merge, limits, limits.slice))
+            recorded = FewKeys(self.output)
+            blocks = recorded.passing(merged_order(order, merge, limits, limits.slice))
             record = self.output.write(bucket, kind, blocks, order=KEY_ORDER)
             if record is not None:
-                logs.append(Log(record, keys_within, told.hashes))
+                logs.append(Log(record, keys_within, recorded.hashes))
             order.done()
 
     def removed(self, bucket: BucketId, logs: int) -> list[Run]:

@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from plait.arrow.across import WITH_ROWS, NumberOperations
 from plait.arrow.bucket_operations import BucketOperations, StagedInput, rule_within
 from plait.arrow.buffer import Buffer, Flusher, Ledger
 from plait.arrow.check import prepare, prepare_removals, require_removals
@@ -32,6 +31,7 @@ from plait.arrow.restage import removes_in_partitions, replayed, require_restage
 from plait.arrow.runs import Incoming, RunSink
 from plait.arrow.sinks import AppendSink, LogSink
 from plait.arrow.task import Task
+from plait.arrow.unique_keys import WITH_ROWS, UniqueKeyOperations
 from plait.engine import Staging
 from plait.errors import OptionError, TransactionClosedError
 from plait.files.digest import Digester
@@ -87,7 +87,7 @@ class ArrowStaging(Staging):
         store = store or open_store(plan.store)
         place = self._task.spill_directory
         self._output = Output(store, plan, self._limits, self._task.label, announce, place)
-        self._across = plan.spec.across and plan.request.operation in WITH_ROWS
+        self._unique_in_table = plan.spec.unique_in_table and plan.request.operation in WITH_ROWS
         ledger = Ledger(self._limits)
         self._buffer = Buffer(self._limits, ledger)
         self._intake = Intake(self._limits, plan.spec)
@@ -105,7 +105,7 @@ class ArrowStaging(Staging):
         self._rows_in = 0
         self._reached: set[Partition | None] = set()
         """The partitions of the rows; None: of keys that are looked for in every one."""
-        keyed = plan.spec.across and plan.request.operation in _TO_OWN_PLACE
+        keyed = plan.spec.unique_in_table and plan.request.operation in _TO_OWN_PLACE
         self._hashes: list[Hashes] | None = [] if keyed else None
         """Hashes of the keys that came, if the record index is used; None if there are too many."""
         self._digester = Digester() if plan.digests else None
@@ -158,12 +158,14 @@ class ArrowStaging(Staging):
         self._admit(batches, removes=True)
 
     def _admit(self, batches: Iterator[pa.RecordBatch], *, removes: bool = False) -> None:
-        dated = self._plan.request.dated
+        with_row_version = self._plan.request.with_row_version
         for batch in batches:
             self._output.check_alive()
             self._rows_in += batch.num_rows
             if self._digester is not None:
-                self._digester.add(without_written(batch) if dated else batch, removes=removes)
+                self._digester.add(
+                    without_written(batch) if with_row_version else batch, removes=removes
+                )
             for came in self._intake.add(batch, removes=removes):
                 self._take(came)
 
@@ -189,8 +191,8 @@ class ArrowStaging(Staging):
         matches = None if self._matching is None else self._matching.on(existing)
         given = self._output, existing, staged_input, matches, self._budget(), self._merging
         masks = Masks(self._output)
-        if self._across:
-            self._stage_numbers(NumberOperations(*given), buckets, masks)
+        if self._unique_in_table:
+            self._stage_numbers(UniqueKeyOperations(*given), buckets, masks)
         else:
             self._stage_buckets(BucketOperations(*given), buckets, masks)
         masks.close()
@@ -214,7 +216,7 @@ class ArrowStaging(Staging):
         self._everywhere = dict(steps.everywhere(self._staged))
 
     def _stage_numbers(
-        self, steps: NumberOperations, buckets: frozenset[BucketId] | None, masks: Masks
+        self, steps: UniqueKeyOperations, buckets: frozenset[BucketId] | None, masks: Masks
     ) -> None:
         """Stage whole bucket numbers: a key may have come into any partition meanwhile."""
         todo = steps.numbers()
@@ -304,15 +306,17 @@ class ArrowStaging(Staging):
         if not spec.keyed:
             target = plan.options.size("file.size.target")
             return incoming, None, AppendSink(self._output, target)
-        if spec.layout.table_type == MOR and not (deletes or plan.request.joins or self._across):
+        if spec.layout.table_type == MOR and not (
+            deletes or plan.request.joins or self._unique_in_table
+        ):
             return incoming, LogSink(self._output, rule, runs), None
         return incoming, None, None
 
     def _spec_of(self, rows: Rows) -> TableSpec:
         """Return the spec of rows that come in; clauses are bound to the first."""
         plan = self._plan
-        if plan.request.dated:
-            return plan.spec.dated()
+        if plan.request.with_row_version:
+            return plan.spec.with_row_version()
         if plan.request.clauses is None or not plan.request.joins:
             return plan.spec
         if self._source is None:
@@ -327,7 +331,7 @@ class ArrowStaging(Staging):
         if came.removes or self._plan.request.operation is Operation.DELETE:
             keys = chunk.rows.select(self._plan.spec.key)
             chunk = Chunk(keys, chunk.spans, came.removes)
-        if self._across or self._hashes is not None:
+        if self._unique_in_table or self._hashes is not None:
             self._note(came)
         self._reached.update(partition for partition, _ in chunk.spans)
         self._flusher.submit(self._buffer.add(chunk))
@@ -335,7 +339,7 @@ class ArrowStaging(Staging):
     def _note(self, came: Arrival) -> None:
         """Note the keys that came, while they are few, and the partitions of their rows."""
         spec = self._plan.spec
-        if self._across and not came.removes:
+        if self._unique_in_table and not came.removes:
             self._reached.update(partition_codes(came.rows, spec)[0])
         if self._hashes is not None:
             self._hashes.append(key_hashes(came.rows, spec.key))

@@ -76,7 +76,7 @@ class ChangeStage:
                 yield block.rows
                 continue
             changed = self._changed(block.rows.take(pa.array(here)), digest)
-            changed = unwritten(changed) if spec.written else changed
+            changed = unwritten(changed) if spec.keeps_row_version else changed
             order = np.arange(block.rows.num_rows)
             order[here] = block.rows.num_rows + np.arange(len(here))
             yield taken(combined(pa.concat_tables([block.rows, changed])), order)

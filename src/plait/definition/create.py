@@ -213,7 +213,7 @@ def fitting_ttl(ttl: Ttl, spec: TableSpec) -> Ttl:
         if WRITTEN in map(str.lower, spec.schema.names):
             message = f"ttl by {WRITTEN!r} could mean the column or the time of the commit"
             raise OptionError(message, hint="use another column", key="ttl", value=str(ttl))
-        if ttl.by_row_written and not spec.written:
+        if ttl.by_row_written and not spec.keeps_row_version:
             message = "the table does not keep the time at which each row was written"
             hint = (
                 f"set the property {WRITTEN_OPTION}=on first; or write the time into a column and "
@@ -320,11 +320,11 @@ def _check_order(options: Options, spec: TableSpec) -> None:
 
 def _check_written(spec: TableSpec, ttl: Ttl | None) -> None:
     """Refuse to keep, or to stop keeping, the version that wrote a row; raise OptionError."""
-    if spec.written and WRITTEN_COLUMN in map(str.lower, spec.schema.names):
+    if spec.keeps_row_version and WRITTEN_COLUMN in map(str.lower, spec.schema.names):
         message = f"{WRITTEN_OPTION}=on needs the name {WRITTEN_COLUMN}, which a column has"
         hint = "use a table without a column of that name"
         raise OptionError(message, hint=hint, key=WRITTEN_OPTION, value="on")
-    if not spec.written and ttl is not None and ttl.by_row_written:
+    if not spec.keeps_row_version and ttl is not None and ttl.by_row_written:
         message = (
             f"rows expire by the time at which they were written, so {WRITTEN_OPTION} must be on"
         )

@@ -148,11 +148,11 @@ def named_as_in(table: TableDef, schema: Schema) -> TableDef:
 # --- columns that rows bring along ---------------------------------------------------------------
 
 
-def bringing(request: WriteRequest, table: TableDef, columns: pa.Schema) -> WriteRequest:
+def with_added_columns(request: WriteRequest, table: TableDef, columns: pa.Schema) -> WriteRequest:
     """Return a request with those columns of its rows that the table lacks, if it adds such."""
-    if not request.evolves:
+    if not request.adds_columns:
         return request
-    return replace(request, brings=tuple(brought(columns, table.spec.schema)))
+    return replace(request, added_columns=tuple(lacking_columns(columns, table.spec.schema)))
 
 
 def with_columns_of(table: TableDef, request: WriteRequest) -> TableDef:
@@ -183,7 +183,9 @@ def schemas_with(table: TableDef, request: WriteRequest) -> Mapping[int, Schema]
 def _lacking(schema: Schema, request: WriteRequest) -> tuple[AddColumn, ...]:
     """Return what rows bring along and a schema lacks, perhaps just members of a struct in it."""
     return tuple(
-        step for each in request.brings or () for step in _still_lacking(list(schema.arrow), each)
+        step
+        for each in request.added_columns or ()
+        for step in _still_lacking(list(schema.arrow), each)
     )
 
 
@@ -202,7 +204,7 @@ def _find(fields: Sequence[pa.Field], path: Sequence[str]) -> pa.Field | None:
     return found if found is None or not rest else _find(parts_of(found.type), rest)
 
 
-def brought(given: pa.Schema, known: Schema) -> Iterator[AddColumn]:
+def lacking_columns(given: pa.Schema, known: Schema) -> Iterator[AddColumn]:
     """Return the columns, and members of structs, of some rows that a schema does not have."""
     there = {field.name: field.type for field in known.arrow}
     for field in given:

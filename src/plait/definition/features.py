@@ -219,7 +219,7 @@ def definition_features(table: Mapping[str, object]) -> tuple[str, ...]:
     """Return what a client must know to read the definition of a table."""
     properties = table.get("properties")
     written = isinstance(properties, Mapping) and WRITTEN_OPTION in properties
-    told = {
+    needed_by_name = {
         TTL: "ttl" in table,
         WRITTEN: written,
         REPUSH: not _OF_REPUSH.isdisjoint(table),
@@ -236,7 +236,7 @@ def definition_features(table: Mapping[str, object]) -> tuple[str, ...]:
         UNIQUE: table.get("unique") == "table",
         GENERATED: any("generated" in field for field in _columns(table)),
     }
-    return tuple(name for name, needed in told.items() if needed)
+    return tuple(name for name, needed in needed_by_name.items() if needed)
 
 
 def _columns(table: Mapping[str, object]) -> Iterator[Mapping[str, object]]:

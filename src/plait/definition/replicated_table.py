@@ -25,7 +25,7 @@ def require_puts_in_order(table: TableDef) -> None:
         message = f"replicas cannot keep rows apart by {table.spec.transforms_outside_key[0].text}"
         hint = "have its columns in the record key, or partition by a column"
         raise OptionError(message, hint=hint, key="replicas", value="")
-    if table.spec.across:
+    if table.spec.unique_in_table:
         message = "a sink keeps a row by its key and partition, and here it can move to another one"
         hint = "use unique='partition', partitions by columns of the key or none, or no sinks"
         raise OptionError(message, hint=hint, key="replicas", value=table.spec.unique)

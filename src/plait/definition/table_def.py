@@ -132,7 +132,7 @@ class TableDef:
         """What a client must know to understand the table, beside what every client knows."""
         opened = () if self.repush is None else (self.repush.layout,)
         layouts = (self.spec.layout, *(each.layout for each in self.former), *opened)
-        told = {
+        needed_by_name = {
             REPUSH: self.former or self.repushed or self.repush,
             BUCKET_BY: any(each.buckets.by for each in layouts),
             PARTITION_FIELDS: not all(
@@ -146,7 +146,7 @@ class TableDef:
             UNIQUE: self.spec.unique == UNIQUE_TABLE,
             GENERATED: any(each.generated for each in self.schemas.values()),
         }
-        return tuple(name for name, needed in told.items() if needed)
+        return tuple(name for name, needed in needed_by_name.items() if needed)
 
     def only_comments(self, schema_id: int) -> bool:
         """Tell whether a schema has the columns of the one before it, with other comments."""
@@ -276,7 +276,7 @@ def with_options(spec: TableSpec, options: Options) -> TableSpec:
     return replace(
         spec,
         statistics=options.choice("metadata.statistics") == "on",
-        written=options.choice(WRITTEN_OPTION) == "on",
+        keeps_row_version=options.choice(WRITTEN_OPTION) == "on",
         compression=Compression.of(options),
     )
 

@@ -119,13 +119,13 @@ def _tree(text: str, what: str) -> exp.Expr:
         ) from error
     before, after = _AROUND.get(what, ("", ""))
     log = logging.getLogger("sqlglot")
-    told, log.disabled = log.disabled, True  # what it cannot read is said in the error
+    was_disabled, log.disabled = log.disabled, True  # what it cannot read is said in the error
     try:
         parsed_trees = sqlglot.parse(before + text + after, dialect="spark")
     except SqlglotError as error:
         raise _unparsed(text, what, error) from error
     finally:
-        log.disabled = told
+        log.disabled = was_disabled
     trees = [tree for tree in parsed_trees if tree is not None]
     if len(trees) != 1:
         why = f"{len(trees)} {what}s, expected one: {text[:200]!r}"
@@ -137,10 +137,10 @@ def _unparsed(text: str, what: str, error: Exception) -> TableError:
     """Return the error for a text that the parser refuses, with the place that it names."""
     why, position = str(error).partition("\n")[0], None
     before, after = _AROUND.get(what, ("", ""))
-    for told in getattr(error, "errors", ())[:1]:
-        lines = (before + text + after).splitlines(keepends=True)[: told["line"] - 1]
-        position = sum(map(len, lines)) + told["col"] - len(told["highlight"])
-        why = told["description"]
+    for problem in getattr(error, "errors", ())[:1]:
+        lines = (before + text + after).splitlines(keepends=True)[: problem["line"] - 1]
+        position = sum(map(len, lines)) + problem["col"] - len(problem["highlight"])
+        why = problem["description"]
     message = f"cannot parse the {what} {text[:200]!r}: {why[:200]}"
     if what == SCHEMA:
         message = "expected a name and a type for each column, with commas between them"

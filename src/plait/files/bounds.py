@@ -41,7 +41,7 @@ def plain_kinds(spec: TableSpec, schemas: Iterable[Schema]) -> dict[int, pa.Data
     for schema in sorted(schemas, key=lambda each: each.id):
         for name in bounded_columns(replace(spec, schema=schema)):
             kinds[schema.ids[name]] = schema.arrow.field(name).type
-    return {**kinds, **WRITTEN_KINDS} if spec.written else kinds
+    return {**kinds, **WRITTEN_KINDS} if spec.keeps_row_version else kinds
 
 
 def bound_fields(kinds: Kinds) -> list[pa.Field]:
@@ -103,14 +103,14 @@ def file_bounds(files: pa.Table, columns: Sequence[str], schema: Schema) -> dict
         if not is_plain(kind):
             continue
         try:
-            told = _parsed(stats, number, kind)
+            recorded = _parsed(stats, number, kind)
         except ValueError as error:
             raise _damaged(files, name, schema, error) from error
         typed = bound_fields({number: kind})
         if _has(files, typed):
             known = (files[each.name].combine_chunks() for each in typed)
-            told = tuple(pc.coalesce(*pair) for pair in zip(known, told, strict=True))
-        lower, upper, nulls = told
+            recorded = tuple(pc.coalesce(*pair) for pair in zip(known, recorded, strict=True))
+        lower, upper, nulls = recorded
         if schema.notes.get(number, NO_NOTE).was_float:
             lower, upper = _of_floats_too(lower, upper)
         bounds[name] = Bounds(lower, upper, nulls, rows)

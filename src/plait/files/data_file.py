@@ -147,7 +147,7 @@ class Place:
     partition: Partition
     bucket: int
     kind: str  # BASE, LOG, RUN or REMOVALS
-    written: bool = False
+    with_row_version: bool = False
     """Whether its rows have the hidden column too, the last one (``model/schema.py``)."""
 
 
@@ -176,7 +176,7 @@ class LiveFile:
     """Version that first added a file that was added again; NO_VERSION if none has yet."""
 
     @property
-    def written(self) -> int:
+    def row_version(self) -> int:
         """The version that wrote rows of which the file says nothing else."""
         return self.version if self.first_version is None else self.first_version
 
@@ -211,7 +211,7 @@ def unmasked(added: pa.Table, *, version: int, staged: bool = False) -> pa.Table
 
 
 def written_versions(files: pa.Table) -> pa.ChunkedArray:
-    """Return for each of some files (LIVE) what ``LiveFile.written`` says."""
+    """Return for each of some files (LIVE) what ``LiveFile.row_version`` says."""
     return pc.coalesce(files["first_version"], files["version"])
 
 

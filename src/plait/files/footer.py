@@ -224,7 +224,7 @@ def file_stats(footer: pq.FileMetaData, spec: TableSpec, floats: Mapping[str, Ra
     if WRITTEN_COLUMN not in schema.names and footer.schema.column(last).path == WRITTEN_COLUMN:
         hidden = joined([group_range(g.column(last), WRITTEN_FIELD.type) for g in groups], rows)
         entries[str(WRITTEN_ID)] = _entry(hidden, WRITTEN_FIELD.type)
-    elif spec.written:
+    elif spec.keeps_row_version:
         entries[str(WRITTEN_ID)] = [None, None, sum(rows)]
     return json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
 

@@ -248,7 +248,7 @@ class OpenFile:
         for name in columns:
             number, wanted = column_of(name, self._schemas.reading)
             if number == WRITTEN_ID:
-                written = self._file.written
+                written = self._file.row_version
                 fills = None if written == NO_VERSION else written
                 initial = None if fills is None else pa.scalar(fills, wanted.type)
                 sources.append(_Source(wanted, by_id.get(number), fills, initial))
@@ -286,9 +286,9 @@ def load_stats(store: Store, file: LiveFile, spec: TableSpec, schemas: Mapping[i
         StorageError: the store failed.
     """
     schema = schemas.get(file.schema_id, spec.schema)
-    told = replace(spec, schema=schema, written=False)  # as the file alone says
+    alone = replace(spec, schema=schema, keeps_row_version=False)  # as the file alone says
     with OpenFile(store, file, Schemas(schema, schemas)) as source:
-        return source.stats(told)
+        return source.stats(alone)
 
 
 def check_footer(store: Store, file: LiveFile) -> None:
@@ -355,11 +355,11 @@ class Schemas:
     """The schema to read with, and those that files were written with."""
 
     reading: Schema
-    written: Mapping[int, Schema]
+    of_files: Mapping[int, Schema]
 
     def names(self, file: LiveFile) -> dict[int, str]:
         """Return the columns, by id, that a file must have."""
-        schema = self.written.get(file.schema_id)
+        schema = self.of_files.get(file.schema_id)
         if schema is None:
             raise corrupt(file.path, "a schema of the table", f"schema {file.schema_id}")
         return {number: name for name, number in schema.ids.items()}

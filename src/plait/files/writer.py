@@ -79,7 +79,7 @@ class DataFileWriter:
         """The file's path in the table."""
         self._order, self._group_rows = order, group_rows
         self._schema = spec.schema.arrow
-        if place.written:
+        if place.with_row_version:
             self._schema = self._schema.append(WRITTEN_FIELD)
         self._floats: dict[str, list[Range]] = {name: [] for name in float_columns(spec)}
         self._groups: list[int] = []

@@ -85,10 +85,10 @@ class RunFile:
         )
         body = size - footer_bytes - len(_MAGIC)
         # The footer is read whole: it must not be longer than what it has to say.
-        told = footer_bytes - -(-entries // BLOCK) * _DIRECTORY - _TAIL.size
+        places_bytes = footer_bytes - -(-entries // BLOCK) * _DIRECTORY - _TAIL.size
         if not 0 < entries * ENTRY_BYTES == body or found.first > found.last:
             raise ValueError(value)
-        if not 0 <= told <= _PLACES_BYTES_MAX:
+        if not 0 <= places_bytes <= _PLACES_BYTES_MAX:
             message = f"a footer of {footer_bytes} bytes for {entries} entries"
             raise ValueError(message)
         return found
@@ -131,9 +131,9 @@ class RunWriter:
         """Write the footer; ``places`` are the partitions by number."""
         if len(self._rest):
             self._write(self._rest)
-        told = json.dumps(list(places), ensure_ascii=True, separators=(",", ":")).encode()
+        place_names = json.dumps(list(places), ensure_ascii=True, separators=(",", ":")).encode()
         directory = np.array(self._directory, "<u8").tobytes()
-        footer = told + directory + _TAIL.pack(self._count, len(told), _MAGIC)
+        footer = place_names + directory + _TAIL.pack(self._count, len(place_names), _MAGIC)
         with writing(self._path):
             self._sink.write(footer)
             self._sink.close()

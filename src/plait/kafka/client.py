@@ -119,20 +119,20 @@ class Clients:
                     request_timeout=left_s,
                 )
             )
-        for name, told in answers.items():
-            if isinstance(told, kafka.KafkaException):
-                if told.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+        for name, answer in answers.items():
+            if isinstance(answer, kafka.KafkaException):
+                if answer.args[0].code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
-                require_allowed(told.args[0], Right("DESCRIBE", TOPIC, name))
-                raise unreachable(told, "describe", name) from told
-            if str(told.topic_id) == _NO_ID:
+                require_allowed(answer.args[0], Right("DESCRIBE", TOPIC, name))
+                raise unreachable(answer, "describe", name) from answer
+            if str(answer.topic_id) == _NO_ID:
                 message = f"the brokers at {self.bootstrap} do not tell the id of topic {name!r}"
                 hint = (
                     "a topic that is made again could not be told from the old one; use Kafka 2.8+"
                 )
                 raise StorageError(message, hint=hint)
-            granted = _names_of(told.authorized_operations)
-            found[name] = Topic(name, str(told.topic_id), len(told.partitions), granted)
+            granted = _names_of(answer.authorized_operations)
+            found[name] = Topic(name, str(answer.topic_id), len(answer.partitions), granted)
         return found
 
     def require_topic(self, name: str) -> Topic:
@@ -170,16 +170,16 @@ class Clients:
         kafka = library()
         topic = kafka.NewTopic(name, partitions, config=dict(settings))
         admin = self._admin()  # its answers end with it
-        told = self._answers(
+        answer = self._answers(
             lambda left_s: admin.create_topics(
                 [topic], request_timeout=left_s, validate_only=dry_run
             )
         )[name]
-        if not isinstance(told, kafka.KafkaException):
+        if not isinstance(answer, kafka.KafkaException):
             return
-        if told.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
-            require_allowed(told.args[0], Right("CREATE", TOPIC, name))
-            raise unreachable(told, "create topic", name) from told
+        if answer.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
+            require_allowed(answer.args[0], Right("CREATE", TOPIC, name))
+            raise unreachable(answer, "create topic", name) from answer
 
     def place(self, topic: str, partition: int, offset: int | None = None) -> TopicPartition:
         """Name a place in a topic, as the library does."""

@@ -81,12 +81,12 @@ class ControlTopic:
         # The group of the sink, which this client does not join: no right on another one is needed.
         # An open transaction of somebody else would hold committed messages back.
         self._consumer = clients.consumer(settings.name, _UNCOMMITTED)
-        self._doubt = _Doubt()
+        self._doubt = _ErrorWatch()
         self._id = ""
         self._begin()
         self.failed: Exception | None = None
         """Why nothing is heard any more; the process ends with it."""
-        self._claim: _Claim | None = None
+        self._claim: _NameClaim | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._read, name="plait-control", daemon=True)
         self._thread.start()
@@ -114,12 +114,12 @@ class ControlTopic:
         Raises:
             StreamError: another table has the name. Nothing was taken from it.
         """
-        claim = _Claim(table, life)
+        claim = _NameClaim(table, life)
         self._claim = claim
         self.send(encode(Hello(table, "", life)))
         claim.asked.wait(_CLAIM_S)  # a topic that is in trouble shows it elsewhere
         claim.known.wait(_ANSWER_S)
-        claim.settled = True
+        claim.decided = True
         if claim.other:
             raise name_taken(self._sink, table, claim.other)
 
@@ -284,12 +284,12 @@ class ControlTopic:
             require_usable(error, self._sink, self._topic)
             self._doubt.begin()
             return
-        self._doubt.heard()
+        self._doubt.received()
         if body is None or key is None or key.rpartition(b"/")[0] != self._sink.encode():
             return
         kind = dict(message.headers() or []).get("kind", b"")
         text = kind.decode("ascii", "replace") if isinstance(kind, bytes) else ""
-        answer = None if self._claim is None else self._claim.hear(body, text)
+        answer = None if self._claim is None else self._claim.receive(body, text)
         if answer is not None:
             self.send(encode(answer))
         with self._lock:
@@ -299,7 +299,7 @@ class ControlTopic:
                 each.put(body)
 
 
-class _Claim:
+class _NameClaim:
     """Finds out whether another table uses the name of the sink.
 
     It asks by a hello of no writer. Processes of another table send it back as one of theirs: with
@@ -313,12 +313,12 @@ class _Claim:
         """Asked: the question is on the topic. Known: somebody has answered it."""
         self.other = ""
         """The identity of the table that has the name, if another one has it."""
-        self.settled = False
+        self.decided = False
         self._answered: dict[str, None] = {}
 
-    def hear(self, body: bytes, kind: str) -> Hello | None:
+    def receive(self, body: bytes, kind: str) -> Hello | None:
         """Look at a message; return the answer, if one is due."""
-        if self.settled and kind != HELLO:
+        if self.decided and kind != HELLO:
             return None
         try:
             message = decode(body)
@@ -332,7 +332,7 @@ class _Claim:
         answers = asks and self.asked.is_set()
         if isinstance(message, Hello) and answers and message.life != self._life:
             return self._answer(message.life)
-        if not self.settled:
+        if not self.decided:
             self._lose(message.table)
         return None
 
@@ -350,7 +350,7 @@ class _Claim:
         self.known.set()
 
 
-class _Doubt:
+class _ErrorWatch:
     """Whether the topic is still the one that is read, and since when that is asked.
 
     It lasts for a while after the last error, since a deletion takes a moment to show everywhere.
@@ -373,7 +373,7 @@ class _Doubt:
         if self._sent is None:
             self._sent = self._clock.monotonic()
 
-    def heard(self) -> None:
+    def received(self) -> None:
         """Note that a message came, whoever sent it."""
         self._sent = None
 

@@ -116,7 +116,7 @@ class Member:
                 poison = error
         until = self._clock.monotonic() + self._settings.patience_s
         self._task.hurry()
-        while not self._task.settled and self._clock.monotonic() < until:
+        while not self._task.caught_up and self._clock.monotonic() < until:
             self._step(reading=False)
         self._tell_group(wait=True)
         if poison is not None:

@@ -53,8 +53,8 @@ def _may_find(consumer: Consumer, place: TopicPartition, end: float) -> bool:
             consumer.committed([place], timeout=_LOOK_S)
         except kafka.KafkaException as error:
             event = consumer.poll(0)  # who asks for the coordinator in vain hears of it here
-            told = (error.args[0], None if event is None else event.error())
-            if any(each is not None and _denies(each) for each in told):
+            errors = (error.args[0], None if event is None else event.error())
+            if any(each is not None and _denies(each) for each in errors):
                 return False
             if is_transient(error.args[0]):
                 continue

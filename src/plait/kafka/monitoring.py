@@ -307,9 +307,9 @@ def _handler(
             if path == "/metrics":
                 self._answer(HTTPStatus.OK, _TEXT, metrics())
             elif path == "/health":
-                healthy, told = health()
+                healthy, facts = health()
                 status = HTTPStatus.OK if healthy else HTTPStatus.SERVICE_UNAVAILABLE
-                self._answer(status, "application/json", json.dumps(told).encode() + b"\n")
+                self._answer(status, "application/json", json.dumps(facts).encode() + b"\n")
             else:
                 self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"see /metrics and /health\n")
 

@@ -152,10 +152,10 @@ class SinkSettings:
         _require(known, "key_format", self.key_format, "use json, text or avro")
         both = bool(self.registry and self.schema_file)
         _require(not both, "schema_file", self.schema_file, "use a registry, or a file")
-        told = bool(self.registry or self.schema_file) or self.format != AVRO
-        _require(told, "format", AVRO, "say where its schemas are: registry, or schema_file")
-        told = bool(self.registry) or self.key_format != AVRO
-        _require(told, "key_format", AVRO, "say where its schemas are: registry")
+        has_schemas = bool(self.registry or self.schema_file) or self.format != AVRO
+        _require(has_schemas, "format", AVRO, "say where its schemas are: registry, or schema_file")
+        has_schemas = bool(self.registry) or self.key_format != AVRO
+        _require(has_schemas, "key_format", AVRO, "say where its schemas are: registry")
         used = not self.schema_file or self.format == AVRO
         _require(used, "schema_file", self.schema_file, "pass format avro with it")
         used = not self.registry or AVRO in (self.format, self.key_format)

@@ -16,7 +16,7 @@ from plait.model.stream import Position
 from plait.stream.messages import position_offsets
 from plait.table import Table, handle_of
 from plait.timeline.pending import load_pending
-from plait.txn.refusal import find_lost
+from plait.txn.refusal import find_undone_position
 
 _NEWEST: Final = 200
 """Number of decisions from which the rate is computed."""
@@ -100,9 +100,9 @@ def status_of(table: Table, name: str, clients: Clients | None = None) -> SinkSt
     position = table.stream(name).position
     known = require_offsets(table, name, position)
     commits = _newest(table, name)
-    undone = find_lost(handle_of(table).cache.known(), name) is not None
+    is_undone = find_undone_position(handle_of(table).cache.known(), name) is not None
     partitions = _partitions(known, clients)
-    if undone:
+    if is_undone:
         partitions = [replace(each, problem=UNDONE) for each in partitions]
     return SinkStatus(
         name,
@@ -145,8 +145,8 @@ def sinks_of(table: Table) -> list[str]:
 def _offsets(name: str, position: Position) -> dict[SourcePartition, SourceOffset]:
     """Return the offsets of a sink; none if another kind of writer wrote the stream."""
     try:
-        told = position_offsets(name, position)
-        return {SourcePartition.parse(key): SourceOffset.parse(at) for key, at in told.items()}
+        offsets = position_offsets(name, position)
+        return {SourcePartition.parse(key): SourceOffset.parse(at) for key, at in offsets.items()}
     except EpochUnknownError:
         return {}
 

@@ -184,10 +184,10 @@ class SinkTask:
             elif self._clock.monotonic() >= lane.lost_at + _REJOIN_S:
                 lane.participant, lane.lost_at = self._join(lane.source, lane.endpoint), None
                 self._divide_memory()
-            told = lane.participant.committed(str(source))
+            committed = lane.participant.committed(str(source))
             counts.partitions[source].note(
                 None if lane.next is None else lane.next.number,
-                SourceOffset.parse(told).number if told else None,
+                SourceOffset.parse(committed).number if committed else None,
                 counts.step_s,
             )
 
@@ -245,7 +245,7 @@ class SinkTask:
 
         Raises:
             UndecodableError: a record cannot be decoded, and has no place to go. Those before it
-                were taken: ask for a commit by ``hurry``, and ``poll`` until ``settled``.
+                were taken: ask for a commit by ``hurry``, and ``poll`` until ``caught_up``.
             TableError: see ``poll``; or a file could not be written.
         """
         self.poll()
@@ -323,7 +323,7 @@ class SinkTask:
         return {source: SourceOffset.parse(text).number for source, text in found.items() if text}
 
     @property
-    def settled(self) -> bool:
+    def caught_up(self) -> bool:
         """Whether everything that was put is in the table."""
         return all(
             lane.participant.offset(str(s)) == lane.participant.committed(str(s))

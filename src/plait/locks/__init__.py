@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from plait.errors import OptionError
-from plait.locks.address import Address, lend
+from plait.locks.address import Address, with_external_slots
 from plait.locks.file import FileLock
 from plait.locks.lease import LeaseLock, parse_lease
 from plait.locks.port import Held, Holder, LockProvider
@@ -61,7 +61,7 @@ def open_lock(lock: str, store: Store, ports: Ports, consent: Consent = NOTHING)
     )
 
 
-def settle_lock(lock: str, store: Store) -> str:
+def resolve_lock(lock: str, store: Store) -> str:
     """Return the text of a lock as the contract of a new table holds it.
 
     Where the store has no atomic put-if-absent, ZooKeeper lends the slots.
@@ -75,7 +75,7 @@ def settle_lock(lock: str, store: Store) -> str:
         return lock
     if kind == "lease":
         parse_lease(lock)  # the text first: to know the capabilities a probe may write
-    lent = kind == "zookeeper" and Address.parse(lock).lent
+    external = kind == "zookeeper" and Address.parse(lock).external_slots
     uri, can = store.address.uri, store.capabilities
     if kind == "lease":
         if can.put_if_absent and can.compare_and_swap:
@@ -86,15 +86,15 @@ def settle_lock(lock: str, store: Store) -> str:
     require_kazoo()
     # Lending replaces the atomic put alone. A store whose reads miss finished writes would still
     # show an older head, so that is refused below.
-    lent = lent or not can.put_if_absent
-    if lent and not can.coherent:
+    external = external or not can.put_if_absent
+    if external and not can.coherent:
         message = f"cannot lend slots to {uri}: its reads may miss finished writes"
         hint = (
             "if you know that its reads see every finished write: "
             "storage_options={'plait.declare': 'coherent'}"
         )
         raise OptionError(message, hint=hint, key="lock", value=lock)
-    return lend(lock) if lent else lock
+    return with_external_slots(lock) if external else lock
 
 
 def arbiter_of(lock: str) -> str | None:
@@ -107,7 +107,7 @@ def arbiter_of(lock: str) -> str | None:
         return None
     address = Address.parse(lock)
     hosts = ",".join(sorted(address.hosts.split(",")))
-    return f"{hosts}{address.path}" if address.lent else None
+    return f"{hosts}{address.path}" if address.external_slots else None
 
 
 def default_lock(store: Store) -> str:

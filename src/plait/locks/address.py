@@ -10,7 +10,7 @@ from plait.errors import OptionError, redacted_url, without_secrets
 from plait.model.contract import Option
 
 SCHEME = "zookeeper"
-LENT = "slots=lent"
+EXTERNAL_SLOTS = "slots=lent"
 _EXAMPLE = "for example zookeeper://h1:2181,h2:2181/plait"
 _HOST = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?", re.ASCII)
 _STEP = re.compile(r"[A-Za-z0-9_.=@+-]+", re.ASCII)
@@ -28,7 +28,7 @@ class Address:
     path: str
     """Absolute path; the nodes of tables lie below it."""
     session_s: float
-    lent: bool
+    external_slots: bool
     """Whether the slots of the table are decided there too."""
 
     @classmethod
@@ -53,15 +53,15 @@ class Address:
         return cls(_hosts(text, hosts), _path(text, slash + path), session_s, lent == "lent")
 
 
-def lend(text: str) -> str:
+def with_external_slots(text: str) -> str:
     """Return the text of the same lock with lent slots.
 
     >>> lend("zookeeper://h1:2181/plait")
     'zookeeper://h1:2181/plait?slots=lent'
     """
-    if Address.parse(text).lent:
+    if Address.parse(text).external_slots:
         return text
-    return f"{text}{'&' if '?' in text else '?'}{LENT}"
+    return f"{text}{'&' if '?' in text else '?'}{EXTERNAL_SLOTS}"
 
 
 def _options(text: str, query: str) -> dict[str, str]:

@@ -93,7 +93,7 @@ class ServedLock(Protocol):
 
 
 @runtime_checkable
-class SlotLender(Protocol):
+class ExternalCommitLock(Protocol):
     """A lock provider that can also decide slots."""
 
     @property

@@ -78,19 +78,19 @@ class Session:
         self._no_node = kazoo.exceptions.NoNodeError
         self._exists = kazoo.exceptions.NodeExistsError
         self._mutex = threading.Lock()
-        self._debts: set[tuple[str, str]] = set()
-        self._away_since: float | None = self._clock.monotonic()
+        self._pending_deletes: set[tuple[str, str]] = set()
+        self._disconnected_since: float | None = self._clock.monotonic()
         self._wakers: set[threading.Event] = set()
         self.id = 0
         """The session that lives, as far as is known; nodes of any other one are gone."""
         self.pid = os.getpid()
-        self._client.add_listener(self._hear)
+        self._client.add_listener(self._on_connection_state)
         self._connected: threading.Event = self._client.start_async()
 
     # --- its state -----------------------------------------------------------------------------
 
     @property
-    def away(self) -> bool:
+    def disconnected(self) -> bool:
         """Whether the connection is lost, and with it perhaps the session."""
         return not self._connected.is_set()
 
@@ -98,7 +98,7 @@ class Session:
     def patience_s(self) -> float:
         """How much longer a lost connection is worth waiting for: a session's time in all."""
         with self._mutex:
-            since = self._away_since
+            since = self._disconnected_since
         if since is None:
             return self._patience_s
         return since + self._patience_s - self._clock.monotonic()
@@ -107,23 +107,23 @@ class Session:
         """Wait for the connection; tell whether it is there."""
         return self._connected.wait(max(0.0, wait_s))
 
-    def _hear(self, state: str) -> None:
+    def _on_connection_state(self, state: str) -> None:
         """Record a change of the connection. The client's thread calls it: it must not block."""
         with self._mutex:
             if state == "CONNECTED":
-                self._away_since = None
+                self._disconnected_since = None
                 self.id = self._client.client_id[0]
-            elif self._away_since is None:
-                self._away_since = self._clock.monotonic()
+            elif self._disconnected_since is None:
+                self._disconnected_since = self._clock.monotonic()
             if state == "LOST":  # and with the session every node that ended with it
                 self.id = 0
-                self._debts.clear()
-            owing = state == "CONNECTED" and bool(self._debts)
+                self._pending_deletes.clear()
+            owing = state == "CONNECTED" and bool(self._pending_deletes)
             wakers = list(self._wakers)
         for waker in wakers:
             waker.set()
         if owing:
-            self._client.handler.spawn(self._pay)
+            self._client.handler.spawn(self._delete_pending)
 
     def close(self) -> None:
         """End the session: every node that ends with it goes at once."""
@@ -139,7 +139,7 @@ class Session:
 
     def _ask(self, order: Callable[[], IAsyncResult]) -> object:
         """Make a call; raise LockUnavailableError when no answer comes in the session's time."""
-        if self.away and not self.wait(max(self.patience_s, _WAIT_S_MIN)):
+        if self.disconnected and not self.wait(max(self.patience_s, _WAIT_S_MIN)):
             raise self._unavailable(None)
         # The call may wait for its turn in the client's thread and then for the answer. Both share
         # one limit, so that a stuck client cannot hold a commit for longer.
@@ -249,15 +249,15 @@ class Session:
 
     def touch(self, path: str, data: bytes) -> None:
         """Write a node anew, so that its time is now; nobody waits for it."""
-        if not self.away:
+        if not self.disconnected:
             self._begin(lambda: self._client.set_async(path, data))
 
     def drop(self, path: str) -> None:
         """Delete a node that nobody needs; nobody waits for it."""
-        if not self.away:
+        if not self.disconnected:
             self._begin(lambda: self._client.delete_async(path))
 
-    def tell_when_gone(self, path: str, tell: Callable[[], None]) -> None:
+    def on_deleted(self, path: str, tell: Callable[[], None]) -> None:
         """Call ``tell`` when a node is gone, in the client's thread."""
 
         def seen(event: WatchedEvent) -> None:
@@ -298,7 +298,7 @@ class Session:
         It may have been created though no reply came, so it is looked for unless ``path`` names it.
         """
         try:
-            if self.away:
+            if self.disconnected:
                 raise self._unavailable(None)
             if path is None:
                 self._delete_all(folder, prefix)
@@ -306,20 +306,20 @@ class Session:
                 self._delete(path)
         except LockUnavailableError:
             with self._mutex:
-                self._debts.add((folder, prefix))
-            if not self.away:  # it came back before the debt was noted
-                self._pay()
+                self._pending_deletes.add((folder, prefix))
+            if not self.disconnected:  # it came back before the debt was noted
+                self._delete_pending()
 
-    def _pay(self) -> None:
+    def _delete_pending(self) -> None:
         with self._mutex:
-            debts = list(self._debts)
+            debts = list(self._pending_deletes)
         for folder, prefix in debts:
             try:
                 self._delete_all(folder, prefix)
             except LockUnavailableError:
                 return  # when the connection is back the next time
             with self._mutex:
-                self._debts.discard((folder, prefix))
+                self._pending_deletes.discard((folder, prefix))
 
     def _delete_all(self, folder: str, prefix: str) -> None:
         for name in self.children(folder):

@@ -46,7 +46,7 @@ class ZooKeeperLock:
         Raises:
             ConsentError: nobody allowed its servers. Without them the newest version is not known.
         """
-        return ZooKeeperSlots(self._allowed()) if self._address.lent else None
+        return ZooKeeperSlots(self._allowed()) if self._address.external_slots else None
 
     def require_consent(self) -> None:
         """Raise ConsentError unless the caller allowed the servers; none is asked."""
@@ -176,7 +176,7 @@ class QueueHeld:
         self._session, self._node = place.session, node
         self._gone = threading.Event()
         self.token: int | None = node.created
-        self._session.tell_when_gone(node.path, self._gone.set)
+        self._session.on_deleted(node.path, self._gone.set)
 
     @property
     def lost(self) -> str | None:
@@ -185,7 +185,7 @@ class QueueHeld:
             return "a forked child does not hold what its parent holds"
         if self._session.id != self._node.session:
             return "the session with ZooKeeper ended"
-        if self._session.away:
+        if self._session.disconnected:
             return "the connection to ZooKeeper is lost"
         return "its node in ZooKeeper is gone" if self._gone.is_set() else None
 

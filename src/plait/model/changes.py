@@ -271,10 +271,10 @@ class WriteStatus:
         return cls(Changes(**tables), stats, digest)
 
     def _metadata(self) -> dict[bytes, bytes]:
-        told = {b"stats": repr(self.stats.to_dict()).encode()}
+        recorded = {b"stats": repr(self.stats.to_dict()).encode()}
         if self.digest is not None:
-            told[b"digest"] = f"{self.digest.rows} {self.digest.hash}".encode()
-        return told
+            recorded[b"digest"] = f"{self.digest.rows} {self.digest.hash}".encode()
+        return recorded
 
 
 def _counts(text: str) -> dict[str, int]:

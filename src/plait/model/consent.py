@@ -113,8 +113,8 @@ class Consent:
         if self.allows(address):
             return AllowedAddress(address)
         text = _bare(address)
-        told = shortened(text)
-        message = f"the metadata of {named_by} names {told!r} ({kind}), which nobody allowed"
+        shown = shortened(text)
+        message = f"the metadata of {named_by} names {shown!r} ({kind}), which nobody allowed"
         raise ConsentError(message, hint=_remedy(text), address=text, kind=kind, named_by=named_by)
 
 

@@ -22,24 +22,24 @@ _MODULO = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class TableStatistics:
     """Sums over some live files. The sums of parts add up to those of the whole."""
 
     files: int = 0
     rows: int = 0
     """Rows that readers see."""
     hash: int = 0
-    """The sum of the files' 64-bit hashes, modulo 2**64 (``state/sums.py``)."""
+    """The sum of the files' 64-bit hashes, modulo 2**64 (``state/statistics.py``)."""
 
-    def __add__(self, other: Sums) -> Sums:
+    def __add__(self, other: TableStatistics) -> TableStatistics:
         """Return the sums over both."""
-        return Sums(
+        return TableStatistics(
             self.files + other.files, self.rows + other.rows, (self.hash + other.hash) % _MODULO
         )
 
-    def __sub__(self, other: Sums) -> Sums:
+    def __sub__(self, other: TableStatistics) -> TableStatistics:
         """Return the sums without those of some files."""
-        return Sums(
+        return TableStatistics(
             self.files - other.files, self.rows - other.rows, (self.hash - other.hash) % _MODULO
         )
 
@@ -242,12 +242,12 @@ class Restored:
 
     to: int
     """The version whose rows the table has again."""
-    undone: tuple[tuple[int, int], ...] = ()
+    reverted: tuple[tuple[int, int], ...] = ()
     """First and last versions that the table contained before, and does not contain now."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
-        return {"to": self.to, "undone": [list(span) for span in self.undone]}
+        return {"to": self.to, "undone": [list(span) for span in self.reverted]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +365,7 @@ class Decision:
     """The id of the table's schema at this version."""
     bucket_spec_id: int = 0
     """The id of the table's bucket spec at this version."""
-    live: Sums | None = None
+    live: TableStatistics | None = None
     """The sums over the live files at this version; None: it does not tell them."""
     features: tuple[str, ...] = ()
     """What a client must know to read it."""

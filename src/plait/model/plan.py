@@ -203,13 +203,13 @@ class TableSpec:
     layout: TableLayout
     statistics: bool = field(default=True, compare=False)
     """Whether bounds of new files are told: no change of the layout, either way is right."""
-    written: bool = field(default=False, compare=False)
+    keeps_row_version: bool = field(default=False, compare=False)
     """Whether files that copy rows say which version wrote each (``model/schema.py``)."""
     compression: Compression = field(default=Compression(), compare=False)
     """Compression of new files; readers accept every codec."""
     unique: str = field(default=UNIQUE_PARTITION, compare=False)
     """Where keys are unique: in their partition, or in the table (RFC 0030)."""
-    finite: str | None = field(default=None, compare=False)
+    rejects_nan_in: str | None = field(default=None, compare=False)
     """A column without NaN although it orders nothing here: it will where the rows go next."""
 
     @property
@@ -251,7 +251,7 @@ class TableSpec:
         return self.layout.buckets.keyed
 
     @property
-    def across(self) -> bool:
+    def unique_in_table(self) -> bool:
         """Whether a key names one row in all partitions, and does not say in which it is.
 
         Where the key decides the partition, it is unique in the table by being so in that.
@@ -264,15 +264,15 @@ class TableSpec:
     def copied(self) -> list[str]:
         """What is read of rows that go into another file: all columns, the hidden one too."""
         names: list[str] = list(self.schema.names)
-        return [*names, WRITTEN_COLUMN] if self.written else names
+        return [*names, WRITTEN_COLUMN] if self.keeps_row_version else names
 
-    def dated(self) -> TableSpec:
+    def with_row_version(self) -> TableSpec:
         """Return it for rows that come with the version that wrote them.
 
         Raises:
             InvariantError: the table does not keep it.
         """
-        if not self.written:
+        if not self.keeps_row_version:
             message = f"rows with {WRITTEN_COLUMN} for a table that does not keep it"
             raise InvariantError(message)
         fields = self.schema.arrow.append(WRITTEN_FIELD)
@@ -293,12 +293,12 @@ class Snapshot:
     unmatched: int = 0
     """How many of the others were left out because of their bounds."""
 
-    def dated(self) -> Snapshot:
+    def with_row_version(self) -> Snapshot:
         """Return it for reads of the versions that wrote rows, also if that is kept no longer.
 
         Files tell as much of it as they do: copies that were made since count as written then.
         """
-        return replace(self, spec=replace(self.spec, written=True))
+        return replace(self, spec=replace(self.spec, keeps_row_version=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ class OpenRepush:
     """The commit id of its swap, if the caller named one."""
 
     @property
-    def told(self) -> str:
+    def source_name(self) -> str:
         """What it loads, in words."""
         return "the table" if self.source is None else str(self.source.address)
 

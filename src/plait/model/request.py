@@ -53,15 +53,15 @@ class WriteRequest:
     """The clauses of an update, a merge or a partial upsert."""
     columns: Schema | None = None
     """The columns that the predicate and the clauses name; None if there are no such."""
-    dated: bool = False
+    with_row_version: bool = False
     """Whether rows come with the version that wrote them, in the hidden column: rows of another
     layout of the table, or of a copy of it. Only the Arrow engine takes such rows."""
-    finite: str | None = None
+    rejects_nan_in: str | None = None
     """Ordering column in which NaN is refused; see ``TableSpec``."""
-    evolves: bool = False
+    adds_columns: bool = False
     """Whether columns that the table lacks are added to it, by the decision that adds the rows."""
-    brings: tuple[AddColumn, ...] | None = None
-    """What the first rows have that the table lacked, once some came, if ``evolves``."""
+    added_columns: tuple[AddColumn, ...] | None = None
+    """What the first rows have that the table lacked, once some came, if ``adds_columns``."""
 
     def __post_init__(self) -> None:
         """Refuse a commit id that names nothing; raise OptionError."""

@@ -119,8 +119,8 @@ def _require_same_columns(one: pa.Schema, other: pa.Schema) -> None:
     left, right = ({f.name: type_name(f.type) for f in schema} for schema in (one, other))
     differing = sorted(n for n in {*left, *right} if left.get(n) != right.get(n))
     if differing:
-        told = [f"{n} ({left.get(n, 'absent')} / {right.get(n, 'absent')})" for n in differing]
-        message = f"the columns differ: {', '.join(told)}"
+        shown = [f"{n} ({left.get(n, 'absent')} / {right.get(n, 'absent')})" for n in differing]
+        message = f"the columns differ: {', '.join(shown)}"
         hint = "name the columns to compare"
         raise SchemaMismatchError(message, hint=hint, column=differing[0])
 
@@ -235,17 +235,17 @@ class _Side:
 
     def digests(self, parts: int) -> _Digests:
         """Return the digests of all parts; those of tasks are added up."""
-        told = self._run(partial(self._hasher.digests, parts=parts), _DIGESTS)
+        rows = self._run(partial(self._hasher.digests, parts=parts), _DIGESTS)
         found = _Digests.none(parts)
-        at = told["part"].to_numpy()
-        np.add.at(found.count, at, told["count"].to_numpy())
-        np.add.at(found.sums, at, _prints_of(told))
+        at = rows["part"].to_numpy()
+        np.add.at(found.count, at, rows["count"].to_numpy())
+        np.add.at(found.sums, at, _prints_of(rows))
         return found
 
     def prints(self, parts: int, group: Indices) -> _Hashed:
         """Return the hashes of the rows in some parts."""
-        told = self._run(partial(self._hasher.prints, parts=parts, group=group), _PRINTS)
-        return _Hashed(told["key"].to_numpy(), _prints_of(told))
+        rows = self._run(partial(self._hasher.prints, parts=parts, group=group), _PRINTS)
+        return _Hashed(rows["key"].to_numpy(), _prints_of(rows))
 
     def rows(self, wanted: Prints) -> pa.Table:
         """Return the rows with these hashes, with the columns of the comparison."""

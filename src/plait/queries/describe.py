@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import pyarrow.compute as pc
 
 from plait.errors import TableNotFoundError, redacted
-from plait.locks.port import SlotLender
+from plait.locks.port import ExternalCommitLock
 from plait.model.history import HistoryEntry, LockHolder, LockState, TimelineView
 from plait.model.instant import Instant
 from plait.model.repush import REPUSH_STREAM, OpenRepush
-from plait.read.plan import everything
+from plait.read.plan import all_files
 from plait.state.state import TableState
 from plait.storage.nested import NestedStore
 from plait.txn.recovery import show_pending
@@ -46,13 +46,13 @@ def load_locks(handle: TableHandle) -> LockState:
     holder = None
     if held is not None:
         holder = LockHolder(held.owner, held.since_ms, held.token, held.lost)
-    lent = isinstance(handle.lock, SlotLender) and handle.lock.arbiter is not None
+    lent = isinstance(handle.lock, ExternalCommitLock) and handle.lock.arbiter is not None
     return LockState(lock, handle.lock.name, "lent" if lent else "store", holder)
 
 
 def describe(handle: TableHandle) -> dict[str, object]:
     """Return the definition and the size of the table as plain values."""
-    snapshot = handle.cache.snapshot(wants=everything)
+    snapshot = handle.cache.snapshot(file_filter=all_files)
     state = handle.cache.known()
     files = snapshot.files
     rows, masked, size = (pc.sum(files[n]).as_py() or 0 for n in ("rows", "masked", "bytes"))

@@ -91,8 +91,8 @@ def explain(handle: TableHandle, instant: Instant) -> Explanation:
     state = handle.cache.refresh()
     decision = _decision_of(handle, state, instant)
     facts, ended = decision.client, decision.find_ended(instant)
-    told = facts.get("conflicts")
-    met = told if isinstance(told, list) else []
+    recorded = facts.get("conflicts")
+    conflicts = recorded if isinstance(recorded, list) else []
     return Explanation(
         instant,
         decision.version,
@@ -101,7 +101,7 @@ def explain(handle: TableHandle, instant: Instant) -> Explanation:
         _count(facts, "attempts"),
         _count(facts, "redone"),
         _count(facts, "rebased"),
-        tuple(_meeting(handle, state, each) for each in met if isinstance(each, dict)),
+        tuple(_meeting(handle, state, each) for each in conflicts if isinstance(each, dict)),
     )
 
 
@@ -117,19 +117,21 @@ def _decision_of(handle: TableHandle, state: TableState, instant: Instant) -> De
     return decision
 
 
-def _meeting(handle: TableHandle, state: TableState, told: dict[str, object]) -> ExplainedConflict:
-    buckets, hashes = told.get("buckets"), told.get("keys")
-    version = _count(told, "version")
+def _meeting(
+    handle: TableHandle, state: TableState, recorded: dict[str, object]
+) -> ExplainedConflict:
+    buckets, hashes = recorded.get("buckets"), recorded.get("keys")
+    version = _count(recorded, "version")
     names = tuple(map(str, buckets)) if isinstance(buckets, list) else ()
     keys = _keys(handle, state, version, names, hashes if isinstance(hashes, list) else [])
     return ExplainedConflict(
         version,
-        str(told.get("instant", "")),
-        str(told.get("operation", "")),
-        str(told.get("verdict", "")),
-        str(told.get("reason", "")),
+        str(recorded.get("instant", "")),
+        str(recorded.get("operation", "")),
+        str(recorded.get("verdict", "")),
+        str(recorded.get("reason", "")),
         names,
-        _count(told, "bucket_count"),
+        _count(recorded, "bucket_count"),
         tuple(keys),
     )
 

@@ -25,12 +25,12 @@ from plait.model.instant import Operation
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.schema import column_of, type_name
 from plait.model.value import is_kept, is_plain, texts_of
-from plait.read.plan import Wanted
+from plait.read.plan import FileCriteria
 from plait.read.points import ANY, PointReader, Points, WantedKeys
 from plait.read.scan import known_columns
 from plait.read.slices import SliceReader
 from plait.state.state import TableState
-from plait.txn.key_window import Known, entries_of, forget_index, is_of_index, load_known
+from plait.txn.key_window import KnownKeys, entries_of, forget_index, is_of_index, load_known_keys
 from plait.txn.matrix import DATA
 from plait.txn.read_pin import pinned
 from plait.txn.table_handle import TableHandle
@@ -67,7 +67,7 @@ def _looked_up(
     wanted = _wanted(keys, state.table.spec)
     names = known_columns(columns, state.table.spec.schema.arrow, None)
     try:
-        return _look_up(handle, state, wanted, names, load_known(handle, state))
+        return _look_up(handle, state, wanted, names, load_known_keys(handle, state))
     except CorruptMetadataError as error:
         # A run that was merged into another one is gone; a damaged one is as good as gone.
         if not is_of_index(error):
@@ -75,7 +75,7 @@ def _looked_up(
         _log.info("the record index is looked for again: %s", error)
     forget_index(handle)
     try:
-        known = load_known(handle, state, newest=True)
+        known = load_known_keys(handle, state, newest=True)
         return _look_up(handle, state, wanted, names, known)
     except CorruptMetadataError as error:
         if not is_of_index(error):
@@ -89,7 +89,7 @@ def _look_up(
     state: TableState,
     wanted: WantedKeys,
     columns: Sequence[str],
-    known: Known | None,
+    known: KnownKeys | None,
 ) -> LookUp:
     computed = _partitions_of(wanted, state.table.spec)
     points: Points | None = None
@@ -200,14 +200,14 @@ def _partitions_of(wanted: WantedKeys, spec: TableSpec) -> Points | None:
         nothing = np.zeros(0, np.int64)
         return Points(nothing, nothing, nothing, [])
     columns = [texts_of(values_of(each, batch[0])) for each in spec.fields]
-    told = [partition_text(values) for values in zip(*columns, strict=True)]
-    encoded = pa.array(told, pa.string()).dictionary_encode()
+    partition_texts = [partition_text(values) for values in zip(*columns, strict=True)]
+    encoded = pa.array(partition_texts, pa.string()).dictionary_encode()
     places = encoded.indices.to_numpy().astype(np.int64)
     every = np.arange(len(wanted))
     return Points(every, places, np.full(len(wanted), ANY), encoded.dictionary.to_pylist())
 
 
-def _by_index(handle: TableHandle, known: Known, wanted: WantedKeys) -> Points:
+def _by_index(handle: TableHandle, known: KnownKeys, wanted: WantedKeys) -> Points:
     """Ask the index where the keys are, and add the buckets in which any key may have come."""
     entries, places = entries_of(handle, known, sorted_once(wanted.hashes))
     low = np.searchsorted(entries.hashes, wanted.hashes, side="left")
@@ -254,12 +254,12 @@ def _snapshot(
         flags: Flags = pc.is_in(known, value_set=chosen).to_numpy(zero_copy_only=False)
         return flags
 
-    def wants(spec: TableSpec) -> Wanted:
+    def file_filter(spec: TableSpec) -> FileCriteria:
         kind = spec.schema.arrow.field(spec.key[0]).type
         kinds = {spec.schema.ids[spec.key[0]]: kind} if is_plain(kind) else {}
-        return Wanted(None if chosen is None else among, kinds)
+        return FileCriteria(None if chosen is None else among, kinds)
 
-    snapshot = state.snapshot(handle.store, wants=wants)
+    snapshot = state.snapshot(handle.store, file_filter=file_filter)
     numbers = np.unique(wanted.buckets)
     files = snapshot.files
     files = files.filter(pc.is_in(files["bucket"], value_set=pa.array(numbers, pa.int32())))

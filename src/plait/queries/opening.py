@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from plait.definition.replicated_table import require_elsewhere
 from plait.definition.table_def import TableDef
-from plait.locks import settle_lock
+from plait.locks import resolve_lock
 from plait.locks.identity import require_identity
 from plait.model.consent import Consent
 from plait.ports import Ports
@@ -30,9 +30,9 @@ def create_handle(store: Store, table: TableDef, consent: Consent) -> TableHandl
     """
     ports = Ports()
     require_elsewhere(store.address.uri, table.replicas)
-    contract = replace(table.contract, lock=settle_lock(table.contract.lock, store))
-    told = consent.also(*table.replicas.values(), contract.lock)
-    handle = make_handle(store, ports, contract.lock, consent=told)
+    contract = replace(table.contract, lock=resolve_lock(table.contract.lock, store))
+    allowed = consent.also(*table.replicas.values(), contract.lock)
+    handle = make_handle(store, ports, contract.lock, consent=allowed)
     require_slots(handle)
     first = create_table(handle.store, ports, replace(table, contract=contract))
     handle.cache.identity = require_identity(store)

@@ -16,13 +16,13 @@ from plait.model.bucket import UNKEYED, partition_text
 from plait.model.evolution import widest
 from plait.model.instant import Action
 from plait.model.plan import CHANGED, LIVE, ChangeWindow, Snapshot
-from plait.read.plan import Wants, everything
+from plait.read.plan import FileFilter, all_files
 from plait.state.delta import IN_ORDER, changed_files, net_files
 from plait.state.events import with_first_versions
 from plait.state.state import TableState, files_returned
-from plait.txn.moments import Bound, Moment, find_as_of, find_bound, require_version
 from plait.txn.read_pin import ReadPin, read_pinned
 from plait.txn.table_handle import TableHandle
+from plait.txn.time_travel import Bound, Moment, find_as_of, find_bound, require_version
 
 _QUIET = tuple(
     each.value for each in (Action.COMPACTION, Action.CLUSTERING, Action.REPUSH, Action.REPAIR)
@@ -31,11 +31,14 @@ _QUIET = tuple(
 
 
 def pin(
-    handle: TableHandle, version: int | None, as_of: Moment | None, wants: Wants | None = None
+    handle: TableHandle,
+    version: int | None,
+    as_of: Moment | None,
+    file_filter: FileFilter | None = None,
 ) -> tuple[Snapshot, ReadPin]:
     """Pin a version; the newest if neither a version nor a moment is given.
 
-    ``wants``: what is looked at; of a large table no other files are loaded.
+    ``file_filter``: what is looked at; of a large table no other files are loaded.
 
     Raises:
         InstantNotFoundError: no such version, instant, or time that has passed.
@@ -48,7 +51,7 @@ def pin(
     asked = version
 
     def load(state: TableState) -> Snapshot:
-        return state.snapshot(handle.store, version=asked, wants=wants)
+        return state.snapshot(handle.store, version=asked, file_filter=file_filter)
 
     return read_pinned(handle, load, since=asked, version=asked)
 
@@ -89,7 +92,7 @@ def net_changes(handle: TableHandle, window: ChangeWindow) -> ChangeWindow:
     commits = state.commits(handle.store, since=until - 1, columns=("version", "completed_ms"))
     completed_ms = commits.filter(pc.equal(commits["version"], until))["completed_ms"][0].as_py()
     then, now = (
-        state.snapshot(handle.store, version=each, wants=everything).files
+        state.snapshot(handle.store, version=each, file_filter=all_files).files
         for each in (window.since, until)
     )
     return replace(window, files=net_files(then, now, until, completed_ms))
@@ -141,18 +144,18 @@ def _whole(files: pa.Table, last: Sequence[int]) -> pa.Table:
         files: of all commits (CHANGED).
         last: the last versions of former layouts.
     """
-    met = pc.is_in(files["at"], value_set=pa.array([each + 1 for each in last], pa.int64()))
-    if not pc.any(met).as_py():
+    swapped = pc.is_in(files["at"], value_set=pa.array([each + 1 for each in last], pa.int64()))
+    if not pc.any(swapped).as_py():
         return files
     for name, value in (("partition", partition_text(())), ("bucket", UNKEYED)):
         at, field = files.schema.get_field_index(name), files.schema.field(name)
-        one = pc.if_else(met, pa.scalar(value, field.type), files[name])
+        one = pc.if_else(swapped, pa.scalar(value, field.type), files[name])
         files = files.set_column(at, field, one)
     return files
 
 
 def _all_rows(handle: TableHandle, state: TableState, version: int) -> ChangeWindow:
-    snapshot = state.snapshot(handle.store, version=version, wants=everything)
+    snapshot = state.snapshot(handle.store, version=version, file_filter=all_files)
     commits = state.commits(handle.store, since=version - 1)
     time_ms = commits.filter(pc.equal(commits["version"], version))["completed_ms"][0]
     count = snapshot.files.num_rows

@@ -10,11 +10,11 @@ import pyarrow as pa
 from plait.queries.lookup import look_up
 from plait.queries.pins import pin, pin_changes
 from plait.read.change_scan import ChangeScan
-from plait.read.plan import wanted_where
+from plait.read.plan import filter_where
 from plait.read.scan import Pinned, Scan
-from plait.txn.moments import Bound, Moment
 from plait.txn.read_pin import release_with
 from plait.txn.table_handle import Namespace, TableHandle
+from plait.txn.time_travel import Bound, Moment
 
 if TYPE_CHECKING:
     from plait.expr import Where
@@ -29,7 +29,7 @@ def open_scan(
     as_of: Moment | None = None,
 ) -> Scan:
     """Pin a version and return a scan of it; see ``Table.scan``."""
-    snapshot, lease = pin(handle, version, as_of, wanted_where(where))
+    snapshot, lease = pin(handle, version, as_of, filter_where(where))
     try:
         scan = Scan(handle.store, snapshot, columns=columns, where=where)
     except BaseException:

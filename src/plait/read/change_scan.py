@@ -68,7 +68,7 @@ class ChangeScan(Frames):
         *,
         columns: str | Sequence[str] | None = None,
         where: Where = None,
-        written: bool = False,
+        with_row_version: bool = False,
         rewritten: bool = True,
     ) -> None:
         """Say what to read.
@@ -80,7 +80,7 @@ class ChangeScan(Frames):
                 adds follow, unless some of them are named too.
             where: SQL text, a pyarrow expression or a predicate, on any of these columns. Each
                 row is judged by itself, the two of an update too.
-            written: the version that wrote each row comes last; of a snapshot that is dated.
+            with_row_version: add the version that wrote each row as the last column.
             rewritten: with these versions, a row that was written again as it was is an update too.
 
         Raises:
@@ -95,7 +95,7 @@ class ChangeScan(Frames):
         self._columns = known_columns(columns, self._fields)
         self._compared: list[str] | None = None
         """The columns in which rows are compared; None: all of the table's."""
-        if written:
+        if with_row_version:
             self._fields = self._fields.append(WRITTEN_FIELD)
             self._columns = (*self._columns, WRITTEN_COLUMN)
             self._compared = window.snapshot.spec.copied
@@ -127,7 +127,7 @@ class ChangeScan(Frames):
         return self._window
 
     @property
-    def written(self) -> bool:
+    def with_row_version(self) -> bool:
         """Whether rows come with the version that wrote them."""
         return self._compared is not None
 
@@ -153,7 +153,7 @@ class ChangeScan(Frames):
             self._window,
             columns=[TYPE],
             where=self._where,
-            written=self.written,
+            with_row_version=self.with_row_version,
             rewritten=self.rewritten,
         )
         counts: Counter[str] = Counter(dict.fromkeys(CHANGE_TYPES, 0))
@@ -253,7 +253,7 @@ def _places(window: ChangeWindow) -> Sequence[str]:
     """
     spec = window.snapshot.spec
     moved = spec.keyed and spec.unique == UNIQUE_TABLE and not window.one_layout
-    return _ONE_NUMBER if spec.across or moved else _ONE_CHANGE
+    return _ONE_NUMBER if spec.unique_in_table or moved else _ONE_CHANGE
 
 
 def _in_order(window: ChangeWindow, places: Sequence[str]) -> ChangeWindow:

@@ -1,7 +1,7 @@
 """Decide which files a scan reads: by partition, by bucket, by bounds. Nothing is read here.
 
-Of a large table not even the metadata is loaded whole: ``Wanted`` says what an operation has to
-know of, and the state loads that alone.
+Of a large table not even the metadata is loaded whole: ``FileCriteria`` says what an operation
+has to know of, and the state loads that alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from plait.read.condition import Condition
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class FileCriteria:
     """Which files are asked for, and what of them."""
 
     partitions: Callable[[pa.Array], Flags] | None = None
@@ -41,26 +41,26 @@ class Wanted:
     """Given the rows and typed bounds of files, which of them may match; None: every one."""
 
 
-Wants: TypeAlias = Callable[[TableSpec], Wanted]
+FileFilter: TypeAlias = Callable[[TableSpec], FileCriteria]
 """What is wanted of a version, given its columns."""
 
 
-def everything(_: TableSpec) -> Wanted:
+def all_files(_: TableSpec) -> FileCriteria:
     """Ask for every file, and for no bounds."""
-    return Wanted()
+    return FileCriteria()
 
 
-def wanted_where(where: Where) -> Wants:
+def filter_where(where: Where) -> FileFilter:
     """Ask for the files in which a row may match.
 
     Raises:
         PredicateError: the predicate cannot be understood; when the files are loaded.
     """
 
-    def wants(spec: TableSpec) -> Wanted:
+    def file_filter(spec: TableSpec) -> FileCriteria:
         condition = Condition.of(where, spec.schema.arrow)
         if condition is None:
-            return Wanted()
+            return FileCriteria()
         looked_at = condition.columns
         by_partition = None
         if {*spec.partition_sources, *spec.decided_columns} & set(looked_at):
@@ -75,19 +75,19 @@ def wanted_where(where: Where) -> Wants:
         ]
         kinds = {schema.ids[name]: kinds_of[name] for name in bounded}
         if not kinds:
-            return Wanted(by_partition)
+            return FileCriteria(by_partition)
 
         def matching(files: pa.Table) -> Flags:
-            told = files.append_column("stats", pa.nulls(files.num_rows, pa.string()))
-            bounds = file_bounds(told, bounded, schema)
+            with_stats = files.append_column("stats", pa.nulls(files.num_rows, pa.string()))
+            bounds = file_bounds(with_stats, bounded, schema)
             return may_match(condition.predicate, bounds, files.num_rows)
 
-        return Wanted(by_partition, kinds, matching)
+        return FileCriteria(by_partition, kinds, matching)
 
-    return wants
+    return file_filter
 
 
-def wanted_in(partitions: Collection[Partition]) -> Wants:
+def filter_partitions(partitions: Collection[Partition]) -> FileFilter:
     """Ask for the files of some partitions, and for no bounds."""
     chosen = pa.array([partition_text(each) for each in partitions], pa.string())
 
@@ -95,7 +95,7 @@ def wanted_in(partitions: Collection[Partition]) -> Wants:
         flags: Flags = pc.is_in(texts, value_set=chosen).to_numpy(zero_copy_only=False)
         return flags
 
-    return lambda _: Wanted(among)
+    return lambda _: FileCriteria(among)
 
 
 @dataclass(frozen=True, slots=True)

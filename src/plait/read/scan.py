@@ -60,7 +60,7 @@ class Scan(Frames):
         """
         self._store, self._snapshot = store, snapshot
         known = snapshot.spec.schema.arrow
-        hidden = known.append(WRITTEN_FIELD) if snapshot.spec.written else None
+        hidden = known.append(WRITTEN_FIELD) if snapshot.spec.keeps_row_version else None
         self._columns = known_columns(columns, known, hidden)
         self._where = where
         self._reader = SliceReader.of(store, snapshot)

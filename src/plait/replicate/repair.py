@@ -147,7 +147,7 @@ class _Run:
                 missing += part.missing
                 wanted += part.wanted.num_rows
                 extra += part.extra.num_rows
-                removed += 0 if self._dry else self._mend(part)
+                removed += 0 if self._dry else self._repair(part)
                 if self._fan_out is not None:
                     self._fan_out.flush()
         except BaseException:
@@ -162,7 +162,7 @@ class _Run:
             self._sink.name, version, rows, missing, different, extra, removed, dry_run=self._dry
         )
 
-    def _mend(self, part: Differences) -> int:
+    def _repair(self, part: Differences) -> int:
         """Send what differs in a part; return how many rows were removed."""
         for rows in part.wanted.to_batches(_BATCH_ROWS):
             self._send(Batch(rows))

@@ -115,7 +115,7 @@ class Encoding:
     kind: pa.DataType
     sql: SqlType
     text: bool = False
-    finite: bool = False
+    rejects_nan: bool = False
     """Whether the database cannot tell NaN from null."""
 
     @classmethod
@@ -136,11 +136,11 @@ class Encoding:
             return cls(field_.name, kind, text)
         if lite and (_T.is_decimal(kind) or _T.is_date(kind) or _T.is_timestamp(kind)):
             return cls(field_.name, kind, text, text=True)
-        return cls(field_.name, kind, _native(kind), finite=lite and _T.is_floating(kind))
+        return cls(field_.name, kind, _native(kind), rejects_nan=lite and _T.is_floating(kind))
 
     def values(self, array: pa.Array) -> list[object]:
         """Return the values as the database takes them; raise BadRecordError for one it cannot."""
-        if self.finite and pc.any(pc.is_nan(array)).as_py():
+        if self.rejects_nan and pc.any(pc.is_nan(array)).as_py():
             message = f"column {self.column!r} has a NaN, which SQLite cannot tell from null"
             raise BadRecordError(message, column=self.column, sample={self.column: "nan"})
         if self.text and _T.is_decimal(self.kind):

@@ -54,7 +54,7 @@ class TableSink:
             message = f"table {self.name} keeps rows apart by {spec.transforms_outside_key[0].text}"
             hint = "have its columns in the record key, or partition by a column"
             raise OptionError(message, hint=hint, key="replicas", value=self.name)
-        if spec.across:
+        if spec.unique_in_table:
             message = f"table {self.name} has one row a key in all partitions, this one may not"
             hint = "create it with unique='partition'"
             raise OptionError(message, hint=hint, key="replicas", value=self.name)

@@ -157,13 +157,13 @@ def begin(handle: TableHandle, request: RepushRequest) -> OpenRepush | None:
             another operation; nothing was written.
         UndoneError: a restore undid the commit of this commit id.
     """
-    met: list[OpenRepush] = []
-    look = _Look(handle, request.source)
+    found: list[OpenRepush] = []
+    look = _SourceLookup(handle, request.source)
 
     def draft(state: TableState) -> Decision | None:
         table, there = state.table, state.table.repush
         # The draft runs once for each head, and only the last run counts.
-        met.clear()
+        found.clear()
         # Asked on each head: another process may swap in between, and beginning again would lay the
         # table out twice (INV-10).
         if is_over(handle, state, request.commit_id):
@@ -171,7 +171,7 @@ def begin(handle: TableHandle, request: RepushRequest) -> OpenRepush | None:
         layout = request.layout_for(table)
         if there is not None:
             _require_same(there, layout, request)
-            met[:] = [there]
+            found[:] = [there]
             return None
         # The base is fixed by the decision that begins. From then on no clean takes a version from
         # the base on, so the copy and all later rounds can read what they need (INV-05).
@@ -186,11 +186,11 @@ def begin(handle: TableHandle, request: RepushRequest) -> OpenRepush | None:
             source,
             request.commit_id,
         )
-        met[:] = [opened]
+        found[:] = [opened]
         return _draft(instant, Operation.BEGIN_REPUSH, state, replace(table, repush=opened))
 
     publish_service(handle, draft)
-    return met[0] if met else None
+    return found[0] if found else None
 
 
 def is_over(handle: TableHandle, state: TableState, commit_id: str | None) -> bool:
@@ -204,7 +204,7 @@ def is_over(handle: TableHandle, state: TableState, commit_id: str | None) -> bo
     if version is None:
         return False
     if operation_of(handle, state, version) not in SWAPS:
-        raise taken(str(commit_id), version)
+        raise commit_id_taken(str(commit_id), version)
     return True
 
 
@@ -214,7 +214,7 @@ def operation_of(handle: TableHandle, state: TableState, version: int) -> Operat
     return Operation(commits["operation"][0].as_py()) if commits.num_rows else None
 
 
-def taken(commit_id: str, version: int) -> RepushRefusedError:
+def commit_id_taken(commit_id: str, version: int) -> RepushRefusedError:
     """Return the error for a commit id under which something else was committed."""
     message = f"the commit id {commit_id!r} of the repush was committed in version {version}"
     hint = "nothing was changed; begin it under another commit id, once none is open"
@@ -222,7 +222,7 @@ def taken(commit_id: str, version: int) -> RepushRefusedError:
 
 
 @dataclass(slots=True)
-class _Look:
+class _SourceLookup:
     """What a caller asks to load, looked at once, however many heads its decision meets."""
 
     handle: TableHandle
@@ -261,7 +261,7 @@ def require_layout(handle: TableHandle, request: RepushRequest) -> None:
 
 
 def _sourced(
-    state: TableState, request: RepushRequest, layout: TableLayout, look: _Look
+    state: TableState, request: RepushRequest, layout: TableLayout, look: _SourceLookup
 ) -> tuple[int, RepushSource | None]:
     """Return since when changes are followed, and what is loaded; None: the rows of then."""
     if request.source is None:

@@ -38,7 +38,7 @@ _PUTS, _DELETES = ("insert", "update_postimage"), ("delete",)
 _REMOVES = ("delete", "update_preimage")
 
 
-def changing(state: TableState, handle: TableHandle, since: int) -> frozenset[str]:
+def changing_operations(state: TableState, handle: TableHandle, since: int) -> frozenset[str]:
     """Return the operations after a version that may have changed rows."""
     rows = state.commits(handle.store, since=since, columns=("version", "operation"))
     return _CHANGING.intersection(rows["operation"].to_pylist())
@@ -50,7 +50,7 @@ def require_followable(handle: TableHandle, state: TableState, since: int) -> No
     Raises:
         RepushRefusedError: rows without keys were changed.
     """
-    changed = sorted(changing(state, handle, since) - _ADDING)
+    changed = sorted(changing_operations(state, handle, since) - _ADDING)
     if changed and not state.table.spec.keyed:
         message = f"rows of a table without a key were changed: {', '.join(changed)}"
         hint = "cancel the repush, and begin it again while nobody but appends writes"
@@ -79,7 +79,7 @@ class FollowRound:
         state = self.handle.cache.refresh()
         # Read from the head, not only up to `until`: a change after `until` can only make the round
         # do more than needed.
-        operations = changing(state, self.handle, since)
+        operations = changing_operations(state, self.handle, since)
         if self.shadow.repush.source is not None:
             require_followable(self.handle, state, since)
         with self.shadow.refusing("the table"):
@@ -90,7 +90,7 @@ class FollowRound:
     def _reload(self, progress: ShadowProgress, until: int) -> int:
         snapshot, lease = pin(self.handle, until, None)
         try:
-            snapshot = snapshot.dated() if self.shadow.dated else snapshot
+            snapshot = snapshot.with_row_version() if self.shadow.with_row_version else snapshot
             scan = Scan(self.handle.store, snapshot, columns=self.shadow.columns)
             with self.shadow.round_writer(progress, until, "overwrite") as writer:
                 writer.write(scan.to_reader())
@@ -121,17 +121,17 @@ class FollowRound:
         they also tell of each row which version wrote it, whatever was rewritten meanwhile. With
         the rows of a source it is not the same: a row that was changed and changed back was put.
         """
-        store, dated = self.handle.store, self.shadow.dated
+        store, with_row_version = self.handle.store, self.shadow.with_row_version
         foreign = self.shadow.repush.source is not None
-        if dated:
-            window = replace(window, snapshot=window.snapshot.dated())
-        scan = ChangeScan(store, window, written=dated, rewritten=not foreign)
+        if with_row_version:
+            window = replace(window, snapshot=window.snapshot.with_row_version())
+        scan = ChangeScan(store, window, with_row_version=with_row_version, rewritten=not foreign)
         # The net changes compare files of two versions. Across two layouts every file differs, and
         # without a key a row has no identity by which it could be matched.
         if foreign or not (window.snapshot.spec.keyed and window.one_layout):
             return scan
-        net = ChangeScan(store, net_changes(self.handle, window), written=dated)
-        return net if dated or net.cost < scan.cost else scan
+        net = ChangeScan(store, net_changes(self.handle, window), with_row_version=with_row_version)
+        return net if with_row_version or net.cost < scan.cost else scan
 
 
 @dataclass(slots=True)
@@ -213,4 +213,6 @@ def _by_commit(scan: ChangeScan) -> Iterator[ChangeScan]:
     files = scan.window.files
     for at in sorted(set(files["at"].to_pylist())):
         one = replace(scan.window, files=files.filter(pc.equal(files["at"], at)))
-        yield ChangeScan(scan.store, one, written=scan.written, rewritten=scan.rewritten)
+        yield ChangeScan(
+            scan.store, one, with_row_version=scan.with_row_version, rewritten=scan.rewritten
+        )

@@ -109,7 +109,7 @@ class FileSource:
     version: int = 0
     seen: tuple[pafs.FileInfo, ...] = ()
     """The files, when they were looked at; () for a format whose files never change."""
-    moments: pa.Schema | None = None
+    instants: pa.Schema | None = None
     """Columns with INT96 read as instants, if the table's columns are instants; else None."""
 
     @classmethod
@@ -119,12 +119,12 @@ class FileSource:
         dataset: pads.FileSystemDataset,
         version: int = 0,
         seen: Sequence[pafs.FileInfo] = (),
-        moments: pa.Schema | None = None,
+        instants: pa.Schema | None = None,
     ) -> Self:
         """Sort the files of a dataset, and count their rows."""
         files = tuple(sorted(dataset.get_fragments(), key=lambda each: str(each.path)))
         counts = tuple(each.count_rows() for each in files)
-        return cls(address, dataset, files, counts, version, tuple(seen), moments)
+        return cls(address, dataset, files, counts, version, tuple(seen), instants)
 
     @property
     def digest(self) -> str:
@@ -139,7 +139,7 @@ class FileSource:
     @property
     def schema(self) -> pa.Schema:
         """The columns of its rows."""
-        return self.dataset.schema if self.moments is None else self.moments
+        return self.dataset.schema if self.instants is None else self.instants
 
     def parts(self, rows: int) -> list[RowPart]:
         """Cut its files, in the order of their paths."""
@@ -152,8 +152,8 @@ class FileSource:
 
         def read() -> pa.RecordBatchReader:
             batches = reading(self.address, self.version, part.to_batches)
-            if self.moments is not None:
-                batches = (batch.cast(self.moments) for batch in batches)
+            if self.instants is not None:
+                batches = (batch.cast(self.instants) for batch in batches)
             return pa.RecordBatchReader.from_batches(self.schema, batches)
 
         return RowPart(sum(self.counts[low:high]), read, check=lambda: self._require(low, high))
@@ -251,9 +251,9 @@ def parquet_source(
             for each in found:
                 premises.require(place_of("file", each.path))
         dataset = _dataset(files, base, found)
-        moments = _moments(dataset, wanted)
+        instants = _with_int96_instants(dataset, wanted)
         if digest is None or digest == _digest(found):
-            return FileSource.of(source, dataset, seen=found, moments=moments)
+            return FileSource.of(source, dataset, seen=found, instants=instants)
     except FOREIGN as error:
         if isinstance(error, TableError):
             raise
@@ -368,7 +368,7 @@ def _dataset(
     return dataset
 
 
-def _moments(dataset: pads.FileSystemDataset, wanted: pa.Schema) -> pa.Schema | None:
+def _with_int96_instants(dataset: pads.FileSystemDataset, wanted: pa.Schema) -> pa.Schema | None:
     """Return the columns with moments for INT96 where the columns that take them have moments.
 
     None if no file has INT96.
@@ -396,7 +396,9 @@ def _moments(dataset: pads.FileSystemDataset, wanted: pa.Schema) -> pa.Schema | 
     return pa.schema(
         [
             each.with_type(
-                _dated(each.type, types.get(each.name, each.type), iter(found.get(each.name, ())))
+                _with_instants(
+                    each.type, types.get(each.name, each.type), iter(found.get(each.name, ()))
+                )
             )
             for each in dataset.schema
         ]
@@ -407,7 +409,7 @@ def _leaves(kind: pa.DataType) -> int:
     return sum(_leaves(each.type) for each in parts_of(kind)) if pa.types.is_nested(kind) else 1
 
 
-def _dated(given: pa.DataType, wanted: pa.DataType, int96: Iterator[bool]) -> pa.DataType:
+def _with_instants(given: pa.DataType, wanted: pa.DataType, int96: Iterator[bool]) -> pa.DataType:
     """Return a type with the moments of another where its parts, in their order, are INT96."""
     t = pa.types
     if not t.is_nested(given):
@@ -415,7 +417,7 @@ def _dated(given: pa.DataType, wanted: pa.DataType, int96: Iterator[bool]) -> pa
         return wanted if moment else given
     theirs = {each.name: each.type for each in parts_of(wanted)}
     parts = [
-        each.with_type(_dated(each.type, theirs.get(each.name, each.type), int96))
+        each.with_type(_with_instants(each.type, theirs.get(each.name, each.type), int96))
         for each in parts_of(given)
     ]
     if t.is_struct(given):

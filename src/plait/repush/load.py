@@ -27,7 +27,7 @@ class Load:
     source: RowSource
     parts: tuple[RowPart, ...]
     """The tasks; at least one, maybe without rows."""
-    written: int | None
+    row_version: int | None
     """Version recorded for rows that name none; None if rows are stored without a version."""
 
     @classmethod
@@ -51,11 +51,13 @@ class Load:
         """
         opened = shadow.repush
         known = opened.source
-        far = None if shadow.dated else spark
-        source = open_source(handle, opened, options or {}, dated=shadow.dated, spark=far)
-        told = known is None or known.address.own
-        written = opened.base + 1 if shadow.dated and not told else None
-        return cls(source, tuple(source.parts(opened.rows_per_task)), written)
+        far = None if shadow.with_row_version else spark
+        source = open_source(
+            handle, opened, options or {}, with_row_version=shadow.with_row_version, spark=far
+        )
+        names_versions = known is None or known.address.own
+        row_version = opened.base + 1 if shadow.with_row_version and not names_versions else None
+        return cls(source, tuple(source.parts(opened.rows_per_task)), row_version)
 
     def close(self) -> None:
         """Let go of the source."""
@@ -74,7 +76,7 @@ class Load:
         last = after == len(self.parts)
         try:
             with (
-                shadow.refusing(shadow.repush.told),
+                shadow.refusing(shadow.repush.source_name),
                 shadow.load_writer(progress, after, last=last) as writer,
             ):
                 writer.write(self._read(part))
@@ -90,14 +92,14 @@ class Load:
 
     def _read(self, part: RowPart) -> Data:
         data = cast("Data", part.read())
-        if self.written is None or not isinstance(data, pa.RecordBatchReader):
+        if self.row_version is None or not isinstance(data, pa.RecordBatchReader):
             return data
         schema = data.schema.append(WRITTEN_FIELD)
-        dated = _dated(data, schema, self.written)
+        dated = _with_row_version(data, schema, self.row_version)
         return cast("Data", pa.RecordBatchReader.from_batches(schema, dated))
 
 
-def _dated(
+def _with_row_version(
     batches: pa.RecordBatchReader, schema: pa.Schema, version: int
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
@@ -109,7 +111,7 @@ def repeated_keys(shadow: Shadow) -> RepushRefusedError:
     """Return the error for rows whose keys are not unique under the layout."""
     places = list(shadow.repush.layout.partition_by)
     if shadow.repush.source is not None:
-        message = f"{shadow.repush.told} has rows that share a key"
+        message = f"{shadow.repush.source_name} has rows that share a key"
         hint = "cancel the repush, and remove one of the rows from the source"
         return RepushRefusedError(message, hint=hint, partition_by=places)
     names = ", ".join(places) or "no column"

@@ -27,7 +27,7 @@ from plait.model.instant import Operation
 from plait.model.repush import TABLE, OpenRepush
 from plait.model.store_address import StoreAddress
 from plait.repush.begin import RepushRequest, begin, is_over, require_layout
-from plait.repush.follow import FollowRound, changing
+from plait.repush.follow import FollowRound, changing_operations
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow
 from plait.repush.source import located
@@ -164,7 +164,7 @@ def _expire(handle: TableHandle, request: RepushRequest) -> tuple[int, float]:
     return report.rows_deleted, clock.monotonic() - began
 
 
-def patience_s(rounds: int, deadline_s: float) -> float:
+def last_round_limit_s(rounds: int, deadline_s: float) -> float:
     """Return how long a round may have taken so that writers wait for the next, the last one.
 
     The last round has what was committed while the one before it ran, so it takes about as long as
@@ -274,7 +274,7 @@ class _Work:
             options = self.handle.cache.known().table.options
             # Writers wait during the last round, which takes about as long as the one before. So go
             # on in the open until rounds are short enough.
-            if took_s <= patience_s(rounds, options.seconds("commit.deadline")):
+            if took_s <= last_round_limit_s(rounds, options.seconds("commit.deadline")):
                 decision = self._swap(shadow)
             rounds += 1
         return decision
@@ -282,7 +282,7 @@ class _Work:
     def _wait_for_others(self, shadow: Shadow) -> None:
         """Wait while another process is at work: what we did meanwhile would be done twice."""
         backoff = self.handle.ports.backoff(_LOOK_S, _LOOK_S_MAX)
-        while shadow.others() and self._is_open():
+        while shadow.other_processes() and self._is_open():
             backoff.pause()
 
     def _is_open(self) -> bool:
@@ -302,7 +302,7 @@ class _Work:
                     break
                 try:
                     self.report.rows_loaded += load.run(shadow, progress)
-                    self._tell()
+                    self._report_progress()
                 except StreamError:
                     _log.info("another process loads %s", self.opened.directory)
         finally:
@@ -326,17 +326,19 @@ class _Work:
         began = clock.monotonic()
         with self._timed("follow"):
             progress, state = shadow.progress(), self.handle.cache.refresh()
-            if progress.version is not None and changing(state, self.handle, progress.version):
+            if progress.version is not None and changing_operations(
+                state, self.handle, progress.version
+            ):
                 one = FollowRound(self.handle, shadow)
                 try:
                     self.report.rows_followed += one.run(progress, state.version)
                     self.report.rounds += 1
-                    self._tell()
+                    self._report_progress()
                 except StreamError:
                     _log.info("another process follows for %s", self.opened.directory)
         return clock.monotonic() - began
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         self.handle.ports.observer.phase(
             PROGRESS,
             rows_loaded=self.report.rows_loaded,

@@ -94,7 +94,7 @@ class Shadow:
         """Return how far it is now."""
         return ShadowProgress.of(self.stream.position)
 
-    def others(self) -> list[Instant]:
+    def other_processes(self) -> list[Instant]:
         """Return the instants of other processes that live, and are at a task or a round.
 
         Their pending records say so: each task is a commit of the shadow, which begins with one. A
@@ -155,7 +155,7 @@ class Shadow:
         ports = self.handle.ports
         backoff = ports.backoff(_LOOK_S, _LOOK_S_MAX)
         until = ports.clock.monotonic() + _GRACE_S
-        while others := self.others():
+        while others := self.other_processes():
             left_s = until - ports.clock.monotonic()
             # The older instant goes on and the younger gives way. After the grace period a younger
             # one that is still there has not seen us, so give way too; nobody may wait for ever.
@@ -170,9 +170,9 @@ class Shadow:
         return self.handle.cache.known().table.spec.copied
 
     @property
-    def dated(self) -> bool:
+    def with_row_version(self) -> bool:
         """Whether its rows come with the version of the outer table that wrote them."""
-        return self.handle.cache.known().table.spec.written
+        return self.handle.cache.known().table.spec.keeps_row_version
 
     @property
     def order(self) -> Order | None:
@@ -186,11 +186,14 @@ class Shadow:
         spec = self.handle.cache.known().table.spec
         request = write_request(operation, spec, on_conflict="retry", token=token)
         # Nothing orders its rows here, but there it will, and a NaN is never replaced.
-        finite = self.repush.layout.ordering
-        return Writer(self.handle, replace(request, dated=self.dated, finite=finite))
+        ordering = self.repush.layout.ordering
+        return Writer(
+            self.handle,
+            replace(request, with_row_version=self.with_row_version, rejects_nan_in=ordering),
+        )
 
     @contextlib.contextmanager
-    def refusing(self, told: str) -> Iterator[None]:
+    def refusing(self, source_name: str) -> Iterator[None]:
         """Refuse a row that the table cannot have under its new layout.
 
         Raises:
@@ -199,7 +202,7 @@ class Shadow:
         try:
             yield
         except (BadRecordError, SchemaMismatchError) as error:
-            message = f"{told} has a row that cannot be in the new layout: {error}"
+            message = f"{source_name} has a row that cannot be in the new layout: {error}"
             hint = "cancel the repush, mend the row there, and begin it again"
             raise RepushRefusedError(message, hint=hint, column=error.column) from error
 
@@ -228,7 +231,7 @@ class Shadow:
         position = state.streams.get(REPUSH_STREAM)
         return ShadowProgress.of(position), state.snapshot(self.handle.store)
 
-    def outside(self, files: pa.Table) -> tuple[pa.Table, pa.Table]:
+    def as_table_files(self, files: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Return its files (ADDED) and masks (MASKED) under their names in the outer table."""
         added = files.select(ADDED.names).cast(ADDED)
         masked = files.filter(pc.greater(files["masked"], 0))
@@ -252,7 +255,7 @@ def _definition(table: TableDef, repush: OpenRepush) -> TableDef:
     # column in force, a replayed row could lose to an older image with a greater value.
     layout = replace(repush.layout, ordering=None)
     # Its own versions mean nothing in the table: its rows come with those of the table, or none.
-    written = "on" if table.spec.written else "off"
+    written = "on" if table.spec.keeps_row_version else "off"
     options = table.options.merged({**repush.properties, WRITTEN_OPTION: written})
     spec = replace(table.spec, layout=layout)
     return replace(

@@ -62,8 +62,8 @@ class WantedSource:
         """Return the client with the consent that its caller gave by naming the source."""
         if not self.given or self.address.own:
             return handle
-        told = handle.consent.also(located(self.address).place)
-        return replace(handle, consent=told)
+        consent = handle.consent.also(located(self.address).place)
+        return replace(handle, consent=consent)
 
     def find(self, handle: TableHandle, state: TableState) -> FoundSource:
         """Look at the source as it is now.
@@ -84,7 +84,7 @@ class WantedSource:
             saved = address.kind == SAVEPOINT
             asked = require_savepoint(state, address.place).version if saved else address.place
             version = state.require_readable(int(asked))
-            source = VersionSource.of(handle, version, dated=False, spark=None)
+            source = VersionSource.of(handle, version, with_row_version=False, spark=None)
         else:
             client = self.allowed_by(handle)
             source = _elsewhere(client, address, self.options, None, spec=state.table.spec)
@@ -136,7 +136,7 @@ def open_source(
     opened: OpenRepush,
     options: Mapping[str, object],
     *,
-    dated: bool,
+    with_row_version: bool,
     spark: SparkSession | None,
 ) -> RowSource:
     """Open what a repush loads, as it was when that began.
@@ -148,7 +148,7 @@ def open_source(
     known = opened.source
     if known is None or known.address.own:
         version = opened.base if known is None else known.version
-        return VersionSource.of(handle, version, dated=dated, spark=spark)
+        return VersionSource.of(handle, version, with_row_version=with_row_version, spark=spark)
     try:
         spec = handle.cache.known().table.spec
         source = _elsewhere(handle, known.address, options, known, spec=spec, spark=spark)

@@ -20,8 +20,8 @@ from plait.model.instant import Action, Operation
 from plait.model.plan import TableLayout
 from plait.model.repush import OpenRepush, RepushSource
 from plait.model.request import WriteRequest
-from plait.repush.begin import resumed, taken
-from plait.repush.follow import changing
+from plait.repush.begin import commit_id_taken, resumed
+from plait.repush.follow import changing_operations
 from plait.repush.shadow import Shadow
 from plait.services.maintenance.restore import visible_rows
 from plait.state.state import TableState
@@ -60,7 +60,11 @@ class Swap:
         covered = progress.version
         # The draft is made for one head, and it is published only in the slot after that head. So
         # if no row changed up to it, the shadow has every row at the moment of the swap (INV-04).
-        if covered is None or covered > state.version or changing(state, self.handle, covered):
+        if (
+            covered is None
+            or covered > state.version
+            or changing_operations(state, self.handle, covered)
+        ):
             return None
         if repush.commit_id is not None:
             _require_free(self.handle, state, repush.commit_id)
@@ -75,7 +79,7 @@ class Swap:
         else:
             _require_counted(self.shadow, repush.source, found)
             stats = WriteStats(rows_inserted=found, rows_deleted=rows)
-        added, masked = self.shadow.outside(files)
+        added, masked = self.shadow.as_table_files(files)
         changes = Changes(added=added, masked=masked, removed=live.select(["path"]).cast(PATHS))
         ended = replace(
             table,
@@ -157,7 +161,7 @@ def _require_free(handle: TableHandle, state: TableState, commit_id: str) -> Non
     """Refuse a commit id that another commit took while the repush was open."""
     version = find_commit(handle.store, state, commit_id)
     if version is not None:
-        raise taken(commit_id, version)
+        raise commit_id_taken(commit_id, version)
 
 
 def _require_all(shadow: Shadow, rows: int, found: int) -> None:

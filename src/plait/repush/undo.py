@@ -19,7 +19,7 @@ from plait.model.partitioning import parse_field, sources_of
 from plait.model.plan import FormerLayout
 from plait.model.repush import VERSION, OpenRepush, SourceAddress
 from plait.repush.begin import operation_of, request_for, resumed
-from plait.repush.follow import changing
+from plait.repush.follow import changing_operations
 from plait.repush.run import RepushReport, repush
 from plait.repush.source import WantedSource
 from plait.repush.swap import swap_draft, with_other_rows
@@ -61,14 +61,14 @@ def undo(handle: TableHandle, version: int | None = None) -> RepushReport:
     # Remember which swap is to be undone. The draft runs on later heads too, and must not undo
     # another one that came in between.
     before = _before(handle, state)
-    request, met = request_for(before.layout), [False]
+    request, replaced = request_for(before.layout), [False]
 
     def draft(state: TableState) -> Decision | None:
         _require_newest(handle, state, before)
-        met[0] = _replaced_rows(handle, state, before)
-        if met[0]:
+        replaced[0] = _replaced_rows(handle, state, before)
+        if replaced[0]:
             require_no_replicas(state.table, "an undo that changes rows")
-        back = _swap_back(handle, state, before, replaced_rows=met[0])
+        back = _swap_back(handle, state, before, replaced_rows=replaced[0])
         if back is not None:
             request.layout_for(state.table)  # refuses what does not go with what was set since
         return back
@@ -77,7 +77,7 @@ def undo(handle: TableHandle, version: int | None = None) -> RepushReport:
     if decision is not None:
         return RepushReport("", before.until, version=decision.version)
     _require_its_columns(handle, handle.cache.known(), before)
-    if met[0]:
+    if replaced[0]:
         request = replace(request, source=_source_before(before))
     return repush(handle, request)
 
@@ -175,7 +175,7 @@ def _swap_back(
     """Draft the decision that brings the old files back; None if rows have changed since."""
     # The old files lack every row that was written since the swap. They may come back only if there
     # is none.
-    if changing(state, handle, before.until + 1):
+    if changing_operations(state, handle, before.until + 1):
         return None
     try:
         old = state.snapshot(handle.store, version=before.until)

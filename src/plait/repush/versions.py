@@ -35,14 +35,19 @@ class VersionSource:
     snapshot: Snapshot
     lease: ReadPin | None = None
     """Pin of the version; None if an open repush already keeps it."""
-    dated: bool = False
+    with_row_version: bool = False
     """Whether its rows are to come with the versions that wrote them."""
     spark: SparkSession | None = None
     """Session whose executors read the version; None reads it in this process."""
 
     @classmethod
     def of(
-        cls, handle: TableHandle, version: int, *, dated: bool, spark: SparkSession | None
+        cls,
+        handle: TableHandle,
+        version: int,
+        *,
+        with_row_version: bool,
+        spark: SparkSession | None,
     ) -> Self:
         """Read a version of the table that is laid out anew, in the columns of the newest one.
 
@@ -55,9 +60,14 @@ class VersionSource:
         snapshot = state.snapshot(handle.store, version=version)
         spec = replace(snapshot.spec, schema=state.table.spec.schema)
         snapshot = replace(snapshot, spec=spec, schemas=dict(state.table.schemas))
-        snapshot = snapshot.dated() if dated else snapshot
+        snapshot = snapshot.with_row_version() if with_row_version else snapshot
         # Executors take no rows with the version that wrote them.
-        return cls(handle, snapshot, dated=dated, spark=None if dated else spark)
+        return cls(
+            handle,
+            snapshot,
+            with_row_version=with_row_version,
+            spark=None if with_row_version else spark,
+        )
 
     @classmethod
     def elsewhere(
@@ -110,7 +120,7 @@ class VersionSource:
 
     def _read(self, task: _Task) -> object:
         spec, store = self.snapshot.spec, self.handle.store
-        columns = spec.copied if self.dated else list(spec.schema.names)
+        columns = spec.copied if self.with_row_version else list(spec.schema.names)
         snapshot = replace(self.snapshot, files=task.files, total=None)
         scan: Frames
         if task.whole:

@@ -16,8 +16,8 @@ from plait.services.maintenance.restore import (
     restore,
 )
 from plait.services.maintenance.savepoint import drop_savepoint, find_target, set_savepoint
-from plait.txn.moments import Moment
 from plait.txn.table_handle import Namespace, require_plan
+from plait.txn.time_travel import Moment
 
 
 class Versions(Namespace):

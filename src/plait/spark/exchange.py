@@ -261,6 +261,6 @@ def _disk_errors_explained(place: str | None) -> AbstractContextManager[None]:
 
 def _scratch(spark: SparkSession) -> str | None:
     """Return the directory for files that Spark was told; None for the system's."""
-    told = os.environ.get("SPARK_LOCAL_DIRS") or str(spark.conf.get("spark.local.dir", ""))
-    first = told.split(",")[0]
+    configured = os.environ.get("SPARK_LOCAL_DIRS") or str(spark.conf.get("spark.local.dir", ""))
+    first = configured.split(",")[0]
     return first if first and Path(first).is_dir() else None

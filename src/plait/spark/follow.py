@@ -26,9 +26,9 @@ from plait.model.plan import ChangeWindow
 from plait.model.schema import Schema
 from plait.queries.pins import pin_changes, pin_rows
 from plait.state.state import TableState
-from plait.txn.moments import find_before, find_bound, instant_of
 from plait.txn.read_pin import ReadPin
 from plait.txn.table_handle import TableHandle
+from plait.txn.time_travel import find_before, find_bound, instant_of
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"

@@ -127,9 +127,9 @@ def _read_release(program: Path) -> Java | None:
 
 def _ask(program: Path) -> Java | None:
     """Start it and ask: for shims, and for runtimes without a release file."""
-    told = _output([str(program), "-XshowSettings:properties", "-version"])
-    home = re.search(r"^\s*java\.home = (.+)$", told, re.MULTILINE)
-    version = re.search(r"^\s*java\.specification\.version = (\d+)\s*$", told, re.MULTILINE)
+    output = _output([str(program), "-XshowSettings:properties", "-version"])
+    home = re.search(r"^\s*java\.home = (.+)$", output, re.MULTILINE)
+    version = re.search(r"^\s*java\.specification\.version = (\d+)\s*$", output, re.MULTILINE)
     if not (home and version):
         return None
     listed = _output([str(program), "--list-modules"])

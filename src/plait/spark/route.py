@@ -66,7 +66,7 @@ class Route:
         """
         named = bool(spec.layout.partition_by) and set(spec.partition_sources) <= set(columns)
         by_partition = named and all(_has_value(spec, each) for each in spec.fields)
-        by_partition = by_partition and not spec.across  # a key may be in any of them
+        by_partition = by_partition and not spec.unique_in_table  # a key may be in any of them
         count = max(1, spec.layout.buckets.count)
         if not by_partition:
             # Each task gets as many buckets as the others.

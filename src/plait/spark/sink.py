@@ -30,7 +30,7 @@ from plait.arrow.clauses import rows_spec
 from plait.arrow.merge_into import Merging
 from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Announcer
-from plait.definition.evolving import bringing, with_columns_of
+from plait.definition.evolving import with_added_columns, with_columns_of
 from plait.definition.replicated_table import require_no_replicas
 from plait.errors import OptionError, StorageError
 from plait.files.data_file import RUN, data_path
@@ -212,7 +212,7 @@ class Job:
         require_no_replicas(state.table, "Spark's own writer")
         handle.require_lock_consent()
         found = arrow_schema(schema)
-        request = bringing(request, state.table, found)
+        request = with_added_columns(request, state.table, found)
         spec = runs_spec = with_columns_of(state.table, request).spec
         if request.joins:
             runs_spec = rows_spec(request.operation, spec, found)

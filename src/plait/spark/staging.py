@@ -15,7 +15,7 @@ from plait.arrow.check import prepare_removals
 from plait.arrow.clauses import check_again, rows_spec
 from plait.arrow.existing import Existing, Matching
 from plait.arrow.merge_into import Merging
-from plait.arrow.restage import require_restageable, settled
+from plait.arrow.restage import remap_field_ids, require_restageable
 from plait.arrow.staging import ArrowStaging
 from plait.arrow.task import Task
 from plait.engine import Relay, Staging
@@ -123,7 +123,7 @@ class SparkStaging(Staging):
         if not is_frame(data):
             message = f"not a Spark DataFrame: {type(data).__qualname__}"
             raise OptionError(message, hint="use one writer for each engine", key="data", value="")
-        if plan.spec.across and request.overwrite == "partitions":
+        if plan.spec.unique_in_table and request.overwrite == "partitions":
             message = "partitions='dynamic' with Spark is not possible where keys are unique in "
             message += "the table: a task does not know which partitions others replace"
             hint = "use overwrite(where=...), or write Arrow data"
@@ -191,7 +191,7 @@ class SparkStaging(Staging):
         require_restageable(self._plan, plan, removes=lambda: deletes and named)
         fresh = SparkStaging(replace(plan, claims=self._plan.claims), self._announce, self._spark)
         fresh._frames, fresh._scans, fresh._source = list(self._frames), self._scans, self._source
-        before = settled(old.schema, self._plan.added, plan.spec.schema)
+        before = remap_field_ids(old.schema, self._plan.added, plan.spec.schema)
         same = before.same_columns(plan.spec.schema)
         if not same:
             fresh._frames, fresh._source = in_columns_of(plan, self._frames, before), None

@@ -22,7 +22,7 @@ from plait.model.document import check_seal
 from plait.model.instant import Operation
 from plait.model.plan import Snapshot
 from plait.ports import Ports
-from plait.read.plan import Wants
+from plait.read.plan import FileFilter
 from plait.state.checkpoint import (
     hinted_checkpoint,
     list_checkpoints,
@@ -94,7 +94,7 @@ class StateCache:
             self.require_same_table(state)
         return self._keep(state)
 
-    def reach(self, version: int) -> TableState:
+    def refresh_up_to(self, version: int) -> TableState:
         """Look at the head, and return a state that has a version, also from below damage.
 
         Raises:
@@ -169,7 +169,7 @@ class StateCache:
         if self.timeline.holds(state.version, state.checksum):
             return
         self._require_identity()
-        if self.timeline.holds(state.version, state.checksum, lent=True):
+        if self.timeline.holds(state.version, state.checksum, ask_service=True):
             return  # it is lent, and was not copied yet
         path = paths.slot(state.version)
         found = self.store.find(path, size_max=SLOT_BYTES_MAX)
@@ -269,10 +269,12 @@ class StateCache:
             state = state.apply(decision, where=paths.slot(decision.version))
         return self._keep(state)
 
-    def snapshot(self, *, version: int | None = None, wants: Wants | None = None) -> Snapshot:
+    def snapshot(
+        self, *, version: int | None = None, file_filter: FileFilter | None = None
+    ) -> Snapshot:
         """Look at the head and return the table at a version, the newest by default.
 
-        ``wants``: what is looked at; of a large table no other files are loaded.
+        ``file_filter``: what is looked at; of a large table no other files are loaded.
 
         A version below damage of the timeline is shown all the same: what came after it is lost
         or unreadable, but it is whole.
@@ -281,7 +283,8 @@ class StateCache:
             InstantNotFoundError, InstantExpiredError: no such version, or no more.
         """
         return self.ask(
-            lambda state: state.snapshot(self.store, version=version, wants=wants), version=version
+            lambda state: state.snapshot(self.store, version=version, file_filter=file_filter),
+            version=version,
         )
 
     def loaded(self) -> TableState:
@@ -302,7 +305,7 @@ class StateCache:
 
         ``version``: what is asked about; it may lie below damage of the timeline.
         """
-        state = self.refresh() if version is None else self.reach(version)
+        state = self.refresh() if version is None else self.refresh_up_to(version)
         for look in range(_LOOKS_MAX):
             try:
                 return what(state)

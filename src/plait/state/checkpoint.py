@@ -25,14 +25,14 @@ from plait.model.decision import Token
 from plait.model.document import NODES_MAX, checksum_of, load_document
 from plait.model.stream import Position
 from plait.ports import Ports
-from plait.state.events import TABLES, Events, compact, fold, gathered
-from plait.state.lineage import Archived, Horizons, Late, Lineage, Reservation
+from plait.state.checkpoint_verification import CheckpointVerification
+from plait.state.events import TABLES, Events, compact, fold, tail_events
+from plait.state.lineage import Archived, Horizons, LateInstant, Lineage, Reservation
 from plait.state.part_file import PART_TABLES, places_of
 from plait.state.parts import COMMIT_TABLES, FILE_TABLES, Part, recover_part, write_part
 from plait.state.selected import load_places
 from plait.state.state import TableState, features_in_use, require_writable, tail_places
-from plait.state.sums import changed_places, summed, without_counts
-from plait.state.trust import Trust
+from plait.state.statistics import add_places, changed_places, without_counts
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.codec import parse_reserved, reserved_to_dict
@@ -81,12 +81,12 @@ def _write_merged(store: Store, state: TableState, ports: Ports) -> TableState:
     """
     # Never build on parts that are known to be wrong: the damage would be copied into a checkpoint
     # that looks new. The caller writes all events in one part instead, from the decisions.
-    if state.trust.wrong:
+    if state.verification.wrong:
         message = "the parts that it would rest on are wrong"
         raise CorruptMetadataError(message, path=paths.checkpoint(state.parts[-1].last))
     parts = list(state.parts)
     kinds = plain_kinds(state.table.spec, state.table.schemas.values())
-    events = _typed(gathered(state.tail), kinds)
+    events = _typed(tail_events(state.tail), kinds)
     places = [tail_places(store, state)]
     kept = _kept(store, parts, frozenset(events.condemned["path"].to_pylist()))
     # From the newest part backwards, since a part covers consecutive versions. Parts from `kept` on
@@ -99,7 +99,7 @@ def _write_merged(store: Store, state: TableState, ports: Ports) -> TableState:
     based = _write(store, replace(state, parts=tuple(parts)), events, places, ports)
     if based is None:
         return replace(state, checkpoint=state.version)
-    known = [Events.concat([*state.loaded, gathered(state.tail)])] if state.loaded else []
+    known = [Events.concat([*state.loaded, tail_events(state.tail)])] if state.loaded else []
     return replace(based, loaded=known)
 
 
@@ -119,9 +119,9 @@ def rewrite_checkpoint(
     """
     events = state.events(store)
     at = pc.index_in(events.added["path"], value_set=stats["path"].combine_chunks())
-    told = pc.coalesce(events.added["stats"], pc.take(stats["stats"], at))
+    stats_column = pc.coalesce(events.added["stats"], pc.take(stats["stats"], at))
     column = events.added.schema.get_field_index("stats")
-    added = events.added.set_column(column, TABLES["added"].field("stats"), told)
+    added = events.added.set_column(column, TABLES["added"].field("stats"), stats_column)
     return _write_whole(store, state, replace(events, added=added), ports)
 
 
@@ -148,15 +148,19 @@ def _write(
     Its name is its version. So where another table is in the place of ours now, it is taken away:
     the other table would begin from it.
     """
-    shown = state.lineage.shown(state.horizons.final, state.table.kept)
+    shown = state.lineage.readable(state.horizons.final, state.table.kept)
     events = compact(events, shown=shown, oldest=not state.parts)
     nonce = ports.ids.nonce()
-    counted = summed([*places, places_of(events.added)])
+    counted = add_places([*places, places_of(events.added)])
     first = state.parts[-1].last + 1 if state.parts else 0
     part = write_part(store, events, counted, first=first, last=state.version, nonce=nonce)
     parts = (*state.parts, part)
-    trust = Trust(state.live, judged=state.trust.judged and not state.trust.wrong)
-    based = replace(state, parts=parts, tail=(), checkpoint=state.version, trust=trust)
+    verification = CheckpointVerification(
+        state.live, finished=state.verification.finished and not state.verification.wrong
+    )
+    based = replace(
+        state, parts=parts, tail=(), checkpoint=state.version, verification=verification
+    )
     body = json.dumps(_document(based), separators=(",", ":")).encode()
     sealed = json.dumps({"checksum": checksum_of(body), "state": body.decode()}).encode()
     # `state.json` comes after the parts that it names, so a checkpoint that can be seen is whole. A
@@ -339,13 +343,13 @@ def _state(document: Mapping[str, object], version: int, path: str) -> TableStat
     )
 
 
-def _late(value: object) -> tuple[Late, ...]:
+def _late(value: object) -> tuple[LateInstant, ...]:
     if not isinstance(value, list):
         raise TypeError(value)
     entries = []
     for instant, version, partitions in value:
         places: list[Partition] = [tuple(p) for p in partitions]
-        entries.append(Late(str(instant), int(version), tuple(places)))
+        entries.append(LateInstant(str(instant), int(version), tuple(places)))
     return tuple(entries)
 
 

@@ -143,7 +143,7 @@ class LiveEntry:
         return self.made
 
 
-def gathered(tail: Sequence[LiveEntry]) -> Events:
+def tail_events(tail: Sequence[LiveEntry]) -> Events:
     """Bring the events of a tail together; those that nobody asked for yet are made at once."""
     parts: list[Events] = []
     fresh: list[Decision] = []
@@ -364,7 +364,7 @@ def _with_until(masks: pa.Table) -> pa.Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ReadableVersions:
     """The versions that can be read: all from the horizon on, and some before it."""
 
     horizon: int
@@ -379,7 +379,7 @@ class Shown:
         return found
 
 
-def compact(events: Events, *, shown: Shown, oldest: bool) -> Events:
+def compact(events: Events, *, shown: ReadableVersions, oldest: bool) -> Events:
     """Return fewer events that fold to the same for every version that can be read.
 
     ``oldest``: no events lie before these, so what they end can be dropped with its ending.
@@ -409,7 +409,7 @@ def compact(events: Events, *, shown: Shown, oldest: bool) -> Events:
     )
 
 
-def _still_needed(folded: Folded, events: Events, shown: Shown) -> pa.ChunkedArray:
+def _still_needed(folded: Folded, events: Events, shown: ReadableVersions) -> pa.ChunkedArray:
     """Tell which masks a readable version sees, or have a file that a clean must still find."""
     masks = folded.masks
     condemned = events.condemned["path"].combine_chunks()

@@ -22,7 +22,7 @@ from plait.errors import CorruptMetadataError
 from plait.model.bucket import Partition
 from plait.model.decision import ArchiveFile, Cleaned, Decision, Reserved, Savepoint
 from plait.model.stream import Position
-from plait.state.events import Shown
+from plait.state.events import ReadableVersions
 from plait.timeline.codec import parse_archive
 
 
@@ -69,7 +69,7 @@ class Archived:
         return cls(parse_archive(value))
 
 
-class Raised(NamedTuple):
+class RaisedHorizon(NamedTuple):
     """A horizon that can still be taken back."""
 
     version: int
@@ -84,7 +84,7 @@ class Horizons:
     final: int = 0
     """The oldest version that can be read or made readable again: files that ended there or
     before may be condemned."""
-    raised: tuple[Raised, ...] = ()
+    raised: tuple[RaisedHorizon, ...] = ()
     """The horizons above ``final``, oldest first."""
     oldest: int = field(init=False)
     """The oldest version that can be read."""
@@ -106,7 +106,7 @@ class Horizons:
             # higher.
             raised = tuple(each for each in raised if each.version < cleaned.undo)
         elif cleaned.horizon > self.oldest:
-            raised = (*raised, Raised(version, cleaned.horizon))
+            raised = (*raised, RaisedHorizon(version, cleaned.horizon))
         result = Horizons(final, tuple(each for each in raised if each.horizon > final))
         if cleaned.undo is not None and result.oldest != cleaned.horizon:
             message = f"{where} takes cleans back to version {cleaned.horizon}, not {result.oldest}"
@@ -124,7 +124,7 @@ class Horizons:
         final, entries = int(str(value["final"])), value["raised"]
         if not isinstance(entries, list):
             raise TypeError(entries)
-        raised = tuple(Raised(int(version), int(horizon)) for version, horizon in entries)
+        raised = tuple(RaisedHorizon(int(version), int(horizon)) for version, horizon in entries)
         ordered = [0, final, *(each.horizon for each in raised), newest]
         if ordered != sorted(ordered):
             raise ValueError(ordered)
@@ -136,7 +136,7 @@ _LATE_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class LateInstant:
     """A rolled-back instant that may still write files; they are provably its own."""
 
     instant: str
@@ -158,12 +158,13 @@ class Reservation:
     reserved: Reserved
 
 
-def late_after(before: tuple[Late, ...], decision: Decision) -> tuple[Late, ...]:
+def late_after(before: tuple[LateInstant, ...], decision: Decision) -> tuple[LateInstant, ...]:
     """Return those after a decision, which may roll instants back."""
     if not decision.rolled_back:
         return before
     ended = [
-        Late(str(each.instant), decision.version, each.partitions) for each in decision.rolled_back
+        LateInstant(str(each.instant), decision.version, each.partitions)
+        for each in decision.rolled_back
     ]
     return (*before, *ended)[-_LATE_MAX:]
 
@@ -261,10 +262,12 @@ class Lineage:
         ]
         return max(undoing, default=None)
 
-    def shown(self, horizon: int, kept: Iterable[int] = ()) -> Shown:
+    def readable(self, horizon: int, kept: Iterable[int] = ()) -> ReadableVersions:
         """Return the versions that can be read if all from a horizon on can, and some others."""
         saved = {*kept, *self.saved}
-        return Shown(horizon, tuple(sorted(version for version in saved if version < horizon)))
+        return ReadableVersions(
+            horizon, tuple(sorted(version for version in saved if version < horizon))
+        )
 
     @property
     def saved(self) -> tuple[int, ...]:

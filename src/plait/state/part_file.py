@@ -36,7 +36,7 @@ PLACES: Final = pa.schema(
         pa.field("directory", pa.string(), nullable=False),
         pa.field("partition", pa.string(), nullable=False),
         pa.field("files", pa.int64(), nullable=False),  # rows of "added" there
-        # What the part adds to the sums over the live files there (state/sums.py):
+        # What the part adds to the sums over the live files there (state/statistics.py):
         pa.field("live", pa.int64(), nullable=False),
         pa.field("rows", pa.int64(), nullable=False),
         pa.field("hash", pa.uint64(), nullable=False),
@@ -206,13 +206,13 @@ class PieceReader:
         found, considered = [schema.empty_table()], 0
         for start in range(0, len(groups), _GROUPS_AT_ONCE):
             some = groups[start : start + _GROUPS_AT_ONCE]
-            told = self._read(narrow, some)
-            inside = np.ones(told.num_rows, dtype=np.bool_)
+            bounds = self._read(narrow, some)
+            inside = np.ones(bounds.num_rows, dtype=np.bool_)
             if directories is not None:
-                inside = is_below(told, directories).to_numpy(zero_copy_only=False)
+                inside = is_below(bounds, directories).to_numpy(zero_copy_only=False)
             considered += int(inside.sum())
             sizes = [self._footer.row_group(group).num_rows for group in some]
-            flags = np.split(keep(told) & inside, np.cumsum(sizes)[:-1])
+            flags = np.split(keep(bounds) & inside, np.cumsum(sizes)[:-1])
             hits = [group for group, each in zip(some, flags, strict=True) if each.any()]
             if hits:
                 chosen = pa.array(np.concatenate([each for each in flags if each.any()]))
@@ -271,10 +271,10 @@ class PieceReader:
         """Return the least and the greatest value of each row group, in a sorted file."""
         leaf = self._footer.schema.names.index(column)
         groups = (self._footer.row_group(each) for each in range(self._footer.num_row_groups))
-        told = [group.column(leaf).statistics for group in groups]
-        known = [each for each in told if each is not None and each.has_min_max]
+        recorded = [group.column(leaf).statistics for group in groups]
+        known = [each for each in recorded if each is not None and each.has_min_max]
         least, most = [kind(each.min) for each in known], [kind(each.max) for each in known]
-        if len(known) < len(told) or least != sorted(least) or most != sorted(most):
+        if len(known) < len(recorded) or least != sorted(least) or most != sorted(most):
             raise corrupt(self._file.path, f"rows in the order of {column}", "others")
         return least, most
 

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from plait.errors import CorruptMetadataError
 from plait.expr.prune import Flags
 from plait.files.data_file import corrupt
-from plait.model.decision import Sums
+from plait.model.decision import TableStatistics
 from plait.model.plan import Spans
-from plait.read.plan import Wanted
+from plait.read.plan import FileCriteria
 from plait.state.events import TABLES, Events, joined
 from plait.state.part_file import (
     PLACES,
@@ -36,7 +36,7 @@ from plait.state.part_file import (
     written_in,
 )
 from plait.state.parts import FILE_TABLES, Part, recover_part
-from plait.state.sums import summed, sums_at
+from plait.state.statistics import add_places, statistics_at
 from plait.storage.port import Store
 
 LIVE_TABLES: Final = ("added", "removed", "masked")
@@ -99,16 +99,16 @@ class Selection:
 
     store: Store
     cache: PartCache
-    wanted: Wanted
+    criteria: FileCriteria
     written: Spans
     """The versions that lay out rows as the version asked for does."""
     unmatched: int = 0
     """How many files were left out because of their bounds."""
-    total: Sums | None = None
+    total: TableStatistics | None = None
     """Statistics of the parts over all live files; None if a part does not record them."""
-    chosen: Sums | None = None
+    chosen: TableStatistics | None = None
     """Statistics of the wanted files; None if unknown, or if bounds excluded some of them."""
-    _told: bool = True
+    _all_recorded: bool = True
     """Whether every part records its statistics."""
     _few: bool = False
     """Whether the wanted files are few enough to load and compare them all, without pruning."""
@@ -121,19 +121,19 @@ class Selection:
         """
         recent = Events(added=recent.added, removed=recent.removed, masked=recent.masked)
         directories = None
-        places = summed([self._places(part) for part in parts])
-        if self.wanted.partitions is not None:
+        places = add_places([self._places(part) for part in parts])
+        if self.criteria.partitions is not None:
             laid_out = [self._laid_out(part) for part in parts]
-            known = summed([*laid_out, places_of(written_in(recent.added, self.written))])
-            directories = _directories(known, places, self.wanted.partitions)
+            known = add_places([*laid_out, places_of(written_in(recent.added, self.written))])
+            directories = _directories(known, places, self.criteria.partitions)
         count = pc.sum(_inside(places, directories)["files"]).as_py() or 0
         self._few = count <= WHOLE_ROWS_MAX
-        if self._told:
-            self.total = sums_at(places)
+        if self._all_recorded:
+            self.total = statistics_at(places)
             # With pruning by bounds the loaded files are fewer than those in the directories, so
             # there is nothing to compare them with. Then only the sums over all places are checked.
-            if self._few or self.wanted.matching is None:
-                self.chosen = sums_at(_inside(places, directories))
+            if self._few or self.criteria.matching is None:
+                self.chosen = statistics_at(_inside(places, directories))
         pieces = [self._pieces(part, directories) for part in parts]
         return Events.concat([*pieces, _below(recent, directories)])
 
@@ -141,7 +141,7 @@ class Selection:
         try:
             return load_places(self.store, part, self.cache)
         except CorruptMetadataError:
-            self._told = False
+            self._all_recorded = False
             return places_of(self._recovered(part).added)
 
     def _laid_out(self, part: Part) -> pa.Table:
@@ -153,11 +153,11 @@ class Selection:
         other places hold nothing that is wanted. A part of one layout is told by its table of
         places; in one that a repush went through, each file tells by its version.
         """
-        met = [(f, last) for f, last in self.written if f <= part.last and part.first <= last]
-        if any(first <= part.first and part.last <= last for first, last in met):
+        spans = [(f, last) for f, last in self.written if f <= part.last and part.first <= last]
+        if any(first <= part.first and part.last <= last for first, last in spans):
             return self._places(part)
         added = part.file("added")
-        if added is None or not met:
+        if added is None or not spans:
             return PLACES.empty_table()
         return self.cache.get((added.path, self.written), lambda: self._written(part, added))
 
@@ -192,11 +192,11 @@ class Selection:
 
     def _added(self, file: PartFile, directories: frozenset[str] | None) -> tuple[pa.Table, int]:
         """Load files; tell also how many there are in the directories."""
-        matching = self.wanted.matching
+        matching = self.criteria.matching
         if file.small or matching is None or self._few:
             rows = self._piece(file, directories)
             return rows, rows.num_rows
-        schema = part_schema(file.table, self.wanted.kinds, cold=False)
+        schema = part_schema(file.table, self.criteria.kinds, cold=False)
         with PieceReader(self.store, file) as reader:
             return reader.read_matching(schema, matching, directories)
 
@@ -204,7 +204,7 @@ class Selection:
         if file.small:
             rows = self._whole(file)
             return rows if directories is None else below(rows, directories)
-        kinds = self.wanted.kinds if file.table == "added" else {}
+        kinds = self.criteria.kinds if file.table == "added" else {}
         schema = part_schema(file.table, kinds, cold=False)
 
         def load() -> pa.Table:

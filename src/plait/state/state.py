@@ -5,7 +5,7 @@ parts (on storage, loaded when first needed) and a tail (since then).
 
 Two questions are asked of it before every decision (RFC 0029). Does this client know what writers
 must know? And may the table use what the decision uses? Each decision also tells the sums over the
-files that are live after it (``decided_sums``), which cost as much as its own changes.
+files that are live after it (``statistics_after_decision``), which cost as much as its own changes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from plait.errors import (
     InvariantError,
 )
 from plait.model.changes import Changes
-from plait.model.decision import Decision, Sums
+from plait.model.decision import Decision, TableStatistics
 from plait.model.instant import Instant
 from plait.model.plan import LIVE, Snapshot
 from plait.model.stream import Position
-from plait.read.plan import Wants
+from plait.read.plan import FileFilter
+from plait.state.checkpoint_verification import CheckpointVerification, read_decided
 from plait.state.events import (
     COMMITS,
     Events,
@@ -38,13 +39,13 @@ from plait.state.events import (
     LiveEntry,
     compact,
     fold,
-    gathered,
+    tail_events,
     with_first_versions,
 )
 from plait.state.lineage import (
     Archived,
     Horizons,
-    Late,
+    LateInstant,
     Lineage,
     Reservation,
     late_after,
@@ -62,8 +63,13 @@ from plait.state.selected import (
     load_whole,
     named,
 )
-from plait.state.sums import changed_files, changed_paths, changed_places, sums_after, sums_of
-from plait.state.trust import Trust, read_decided
+from plait.state.statistics import (
+    changed_files,
+    changed_paths,
+    changed_places,
+    statistics_after,
+    statistics_of,
+)
 from plait.storage.port import Store
 from plait.timeline import paths
 
@@ -80,7 +86,7 @@ class TableState:
     """The greatest instant time decided so far."""
     table: TableDef
     horizons: Horizons = field(default_factory=Horizons)
-    late: tuple[Late, ...] = ()
+    late: tuple[LateInstant, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     """Reservations whose holders are undecided, oldest first."""
     files: int = 0
@@ -93,7 +99,7 @@ class TableState:
     """Where old decisions are."""
     writer_features: tuple[str, ...] = ()
     """Features that a writer must know, besides those that a reader must know."""
-    live: Sums | None = field(default=None, compare=False)
+    live: TableStatistics | None = field(default=None, compare=False)
     """Table statistics as the decision records them; None if unknown, or not read yet."""
     parts: tuple[Part, ...] = ()
     tail: tuple[LiveEntry, ...] = ()
@@ -105,7 +111,9 @@ class TableState:
     """A cell for all file events of the parts: filled at first use, shared by later states."""
     cache: PartCache = field(default_factory=PartCache, compare=False, repr=False)
     """Pieces of parts that are too large to be loaded whole."""
-    trust: Trust = field(default_factory=Trust, compare=False, repr=False)
+    verification: CheckpointVerification = field(
+        default_factory=CheckpointVerification, compare=False, repr=False
+    )
     """Whether the checkpoint's parts agree with the statistics of decisions."""
     seen: list[Folded] = field(default_factory=list, compare=False, repr=False)
     """A cell for all file events of this very version, folded."""
@@ -192,10 +200,16 @@ class TableState:
         """
         folded = self._folded(store, bounds=bounds)
         for at in versions:
-            told = self.trust.told_at(store, at) if self.parts and at != self.version else None
-            if told is None or self.trust.agrees(sums_of(folded.live(at)), told, self.parts):
+            recorded = (
+                self.verification.recorded_at(store, at)
+                if self.parts and at != self.version
+                else None
+            )
+            if recorded is None or self.verification.agrees(
+                statistics_of(folded.live(at)), recorded, self.parts
+            ):
                 continue
-            # The parts disagree with a decision, so drop all that came from them. `trust.wrong` is
+            # The parts disagree with a decision: drop what came from them. `verification.wrong` is
             # set now, and what follows reads the decisions (INV-11).
             self.loaded.clear()
             self.seen.clear()
@@ -205,7 +219,7 @@ class TableState:
     def _folded(self, store: Store, *, bounds: bool) -> Folded:
         if bounds and self._large:
             parts = [load_whole(store, part) for part in self.parts]
-            folded = fold(Events.concat([*parts, gathered(self.tail)]))
+            folded = fold(Events.concat([*parts, tail_events(self.tail)]))
             if self._agrees(store, folded):
                 return folded
         if not self.loaded:
@@ -222,42 +236,42 @@ class TableState:
         return self.seen[0]
 
     def _load(self, store: Store) -> Events:
-        if self.trust.wrong:
+        if self.verification.wrong:
             return read_decided(store, self.parts)
         load = load_lean if self._large else load_whole
         return Events.concat([load(store, part) for part in self.parts])
 
     @property
     def _large(self) -> bool:
-        return bool(self.parts) and is_large(self.parts) and not self.trust.wrong
+        return bool(self.parts) and is_large(self.parts) and not self.verification.wrong
 
     def _agrees(self, store: Store, folded: Folded) -> bool:
         """Compare all live files with what the decision at this version sums up, once."""
-        if not self.parts or self.trust.judged:
+        if not self.parts or self.verification.finished:
             return True
-        told = self._told(store)
-        if told is not None:
-            found = sums_of(folded.live(self.version))
-            if not self.trust.agrees(found, told, self.parts):
+        recorded = self._recorded_statistics(store)
+        if recorded is not None:
+            found = statistics_of(folded.live(self.version))
+            if not self.verification.agrees(found, recorded, self.parts):
                 return False
-        self.trust.judged = True
+        self.verification.finished = True
         return True
 
-    def _told(self, store: Store) -> Sums | None:
+    def _recorded_statistics(self, store: Store) -> TableStatistics | None:
         """Return what the decision at this version sums up; None if it does not tell."""
-        return self.live if self.live or self.tail else self.trust.base_of(store, self.parts)
+        return self.live if self.live or self.tail else self.verification.base_of(store, self.parts)
 
     def events(self, store: Store) -> Events:
         """Load all events, commits too."""
         self.folded(store)
-        if self.trust.wrong:
-            return Events.concat([read_decided(store, self.parts), gathered(self.tail)])
+        if self.verification.wrong:
+            return Events.concat([read_decided(store, self.parts), tail_events(self.tail)])
         tables = (*FILE_TABLES, *COMMIT_TABLES)
         parts = [recover_part(store, part, tables) for part in self.parts]
-        return Events.concat([*parts, gathered(self.tail)])
+        return Events.concat([*parts, tail_events(self.tail)])
 
     def snapshot(
-        self, store: Store, *, version: int | None = None, wants: Wants | None = None
+        self, store: Store, *, version: int | None = None, file_filter: FileFilter | None = None
     ) -> Snapshot:
         """Return what a reader or writer at a version sees (INV-04).
 
@@ -269,16 +283,18 @@ class TableState:
         """
         at = self.require_readable(version)
         schema_id, total = self._then(store, at)
-        if wants is None or not self._large:
+        if file_filter is None or not self._large:
             folded = self.folded(store, at, bounds=True)
             return self._with(at, schema_id, self._live(folded, at))
         known = self._with(at, schema_id, LIVE.empty_table())
         # Partition values are texts that mean something only under the layout that wrote them, so
         # the selection is told which versions share the layout of the one that is asked for.
-        selection = Selection(store, self.cache, wants(known.spec), laid_out_with(self.table, at))
-        folded = fold(selection.load(self.parts, gathered(self.tail)))
-        if not self._shows(store, selection, folded):
-            return self.snapshot(store, version=version, wants=wants)
+        selection = Selection(
+            store, self.cache, file_filter(known.spec), laid_out_with(self.table, at)
+        )
+        folded = fold(selection.load(self.parts, tail_events(self.tail)))
+        if not self._selection_agrees(store, selection, folded):
+            return self.snapshot(store, version=version, file_filter=file_filter)
         files = self._live(folded, at)
         unmatched = max(0, min(selection.unmatched, total - files.num_rows))
         return replace(known, files=files, total=total, unmatched=unmatched)
@@ -288,20 +304,20 @@ class TableState:
         files = folded.live(version)
         return with_first_versions(files, folded.files) if files_returned(self) else files
 
-    def _shows(self, store: Store, selection: Selection, folded: Folded) -> bool:
+    def _selection_agrees(self, store: Store, selection: Selection, folded: Folded) -> bool:
         """Compare the files selected with what the parts and their decision sum up."""
         if selection.total is None:  # a damaged table of places: all files are compared
             self.folded(store)
-            return not self.trust.wrong
-        told = self.trust.base_of(store, self.parts)
-        if told is None or self.trust.judged:
+            return not self.verification.wrong
+        recorded = self.verification.base_of(store, self.parts)
+        if recorded is None or self.verification.finished:
             return True
-        if not self.trust.agrees(selection.total, told, self.parts):
+        if not self.verification.agrees(selection.total, recorded, self.parts):
             return False
         if selection.chosen is None:
             return True
-        found = sums_of(folded.live(self.parts[-1].last))
-        return self.trust.agrees(found, selection.chosen, self.parts)
+        found = statistics_of(folded.live(self.parts[-1].last))
+        return self.verification.agrees(found, selection.chosen, self.parts)
 
     def blank(self, store: Store | None = None, *, version: int | None = None) -> Snapshot:
         """Return a snapshot without files, for those who look at none: no file event is loaded."""
@@ -361,7 +377,9 @@ class TableState:
             load_commits(store, part, since=since, columns=columns, cache=self.cache)
             for part in parts
         ]
-        tables.append(gathered([e for e in self.tail if e.version > since]).commits.select(columns))
+        tables.append(
+            tail_events([e for e in self.tail if e.version > since]).commits.select(columns)
+        )
         rows = pa.concat_tables(tables)
         return rows.filter(pc.greater(rows["version"], since))
 
@@ -387,7 +405,7 @@ class TableState:
     def tokens(self, store: Store) -> pa.Table:
         """Load every token of every application, oldest first: TOKENS."""
         tables = [recover_part(store, part, ("tokens",)).tokens for part in self.parts]
-        return pa.concat_tables([*tables, gathered(self.tail).tokens])
+        return pa.concat_tables([*tables, tail_events(self.tail).tokens])
 
     def find_instant(self, store: Store, instant: Instant) -> int | None:
         """Find the version that an instant became, maybe under a later time than it began."""
@@ -408,7 +426,7 @@ class TableState:
     def _commits_backwards(self, store: Store, column: str) -> Iterator[pa.Table]:
         columns = ("version", column)
         if self.tail:
-            yield gathered(self.tail).commits.select(columns)
+            yield tail_events(self.tail).commits.select(columns)
         for part in reversed(self.parts):
             yield load_commits(store, part, since=-1, columns=columns, cache=self.cache)
 
@@ -416,8 +434,8 @@ class TableState:
 
     def squeezed(self) -> TableState:
         """Return the same state with a short tail, for long-lived clients: one table a kind."""
-        shown = self.lineage.shown(self.horizons.final, self.table.kept)
-        events = compact(gathered(self.tail), shown=shown, oldest=not self.parts)
+        shown = self.lineage.readable(self.horizons.final, self.table.kept)
+        events = compact(tail_events(self.tail), shown=shown, oldest=not self.parts)
         return replace(self, tail=(LiveEntry(self.version, None, events),))
 
 
@@ -474,7 +492,7 @@ def require_usable(state: TableState, used: Collection[str], table: TableDef | N
         raise FeatureError(message, hint=hint, features=off)
 
 
-def decided_sums(store: Store, state: TableState, changes: Changes) -> Sums:
+def statistics_after_decision(store: Store, state: TableState, changes: Changes) -> TableStatistics:
     """Return the sums after the decision that follows a state: the cost is that of its changes.
 
     If the decision before does not tell its sums, all live files are summed up.
@@ -484,15 +502,15 @@ def decided_sums(store: Store, state: TableState, changes: Changes) -> Sums:
     """
     before = state.live
     if before is None and not state.tail:
-        before = state.trust.base_of(store, state.parts)
+        before = state.verification.base_of(store, state.parts)
     if before is None:
-        before = sums_of(state.folded(store).live(state.version))
+        before = statistics_of(state.folded(store).live(state.version))
     if not (changes.added.num_rows or changes.removed.num_rows or changes.masked.num_rows):
         return before  # as of a clean, which deletes files that are live no more
     # Only the files that change are looked up: the statistics of the version before cover the
     # others. So a commit costs the same in a table of any size.
     known = _live_of(store, state, changed_paths(changes))
-    return sums_after(before, *changed_files(known, changes, state.version + 1))
+    return statistics_after(before, *changed_files(known, changes, state.version + 1))
 
 
 def tail_places(store: Store, state: TableState) -> pa.Table:
@@ -501,7 +519,7 @@ def tail_places(store: Store, state: TableState) -> pa.Table:
     Raises:
         CorruptMetadataError: the state is damaged, and so are its decisions.
     """
-    events = gathered(state.tail)
+    events = tail_events(state.tail)
     touched = [events.added["path"], events.removed["path"], events.masked["path"]]
     chunks = [chunk for each in touched for chunk in each.chunks]
     names = pa.chunked_array(chunks, pa.string()).unique()
@@ -522,11 +540,11 @@ def _live_of(store: Store, state: TableState, names: pa.Array) -> pa.Table:
 
 
 def _named(store: Store, state: TableState, names: pa.Array, *, recent: bool = True) -> Events:
-    if not state.loaded and is_large(state.parts) and not state.trust.wrong:
+    if not state.loaded and is_large(state.parts) and not state.verification.wrong:
         known = [load_named(store, part, names, state.cache) for part in state.parts]
     else:
         if not state.loaded:
             state.folded(store)
         known = [named(state.loaded[0], names)]
-    tail = [named(gathered(state.tail), names)] if recent else []
+    tail = [named(tail_events(state.tail), names)] if recent else []
     return Events.concat([Events(), *known, *tail])

@@ -254,11 +254,11 @@ class Disk:
         that it meets one, it syncs the parent too, whoever made it.
         """
         changed = dict.fromkeys(directories)
-        met: list[str] = []
+        opened: list[str] = []
         for start in list(changed):
             directory = start
             while directory not in self._anchored and len(directory) > len(self._floor):
-                met.append(directory)
+                opened.append(directory)
                 above = os.path.dirname(directory)
                 if above == directory:  # the top of the disk
                     break
@@ -272,7 +272,7 @@ class Disk:
                     raise  # above the table one may be allowed to enter and not to look
         if len(self._anchored) > _ANCHORED_MAX:
             self._anchored.clear()
-        self._anchored.update(met)
+        self._anchored.update(opened)
 
 
 def kernel_ms() -> int | None:

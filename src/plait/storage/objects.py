@@ -354,8 +354,10 @@ def _library_of(files: AbstractFileSystem) -> str:
     kind = type(files)
     libraries = dict.fromkeys((kind.__module__.split(".")[0], "fsspec"))
     versions = [getattr(sys.modules.get(name), "__version__", "?") for name in libraries]
-    told = ", ".join(f"{name} {version}" for name, version in zip(libraries, versions, strict=True))
-    return f"{kind.__module__}.{kind.__qualname__}, {told}"
+    shown = ", ".join(
+        f"{name} {version}" for name, version in zip(libraries, versions, strict=True)
+    )
+    return f"{kind.__module__}.{kind.__qualname__}, {shown}"
 
 
 def _file_info(path: str, facts: Mapping[str, object]) -> FileInfo | None:

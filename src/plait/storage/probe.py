@@ -188,9 +188,11 @@ def _find_hint(subject: ProbeSubject) -> ProbeReport | None:
         document = json.loads(body or b"null")
         if document["host"] != subject.host or document["adapter"] != subject.adapter:
             return None
-        told = document["report"]
-        answers = [told[k] for k in ("one_winner", "whole", "reads_fresh", "lists_fresh")]
-        report = replace(PASSED, processes=int(told["processes"]), swaps=told["swaps"] is True)
+        recorded = document["report"]
+        answers = [recorded[k] for k in ("one_winner", "whole", "reads_fresh", "lists_fresh")]
+        report = replace(
+            PASSED, processes=int(recorded["processes"]), swaps=recorded["swaps"] is True
+        )
     except (TableError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
     return report if all(answer is True for answer in answers) else None

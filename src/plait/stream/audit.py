@@ -35,7 +35,9 @@ def audit_of(application: str, decisions: Iterable[Decision]) -> Audit:
             epochs.append(_entry(token, decision))
             kind = break_of(last, token)
             if kind is not None:
-                problems.append(StreamProblem(kind, decision.version, told(kind, last, token)))
+                problems.append(
+                    StreamProblem(kind, decision.version, describe_break(kind, last, token))
+                )
             last = token
     marked = [replace(each, undone_by=lineage.undone_by(each.version, head)) for each in epochs]
     return Audit(application, tuple(marked), tuple(problems))
@@ -69,7 +71,7 @@ def break_of(last: Token | None, token: Token) -> str | None:
     return None if joined else "gap"
 
 
-def told(kind: str, last: Token | None, token: Token) -> str:
+def describe_break(kind: str, last: Token | None, token: Token) -> str:
     """Describe such a break."""
     before = "the beginning" if last is None else f"epoch {last.epoch}, which ended at {last.end!r}"
     text = f"{kind}: epoch {token.epoch} from {token.start!r} to {token.end!r} follows {before}"

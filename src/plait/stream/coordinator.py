@@ -96,7 +96,7 @@ class Group:
     """Lives that asked for the turn and have not answered it since."""
     revision: int = 0
     """How often ``lives`` has changed."""
-    asked: bool = False
+    must_resend: bool = False
     """Whether the open turn must be sent again. Some writer does not know that it was left out,
     that its turn is over, who coordinates, that the table is another one, or what became of its
     rows. No other message may be due for a long time."""
@@ -131,7 +131,7 @@ class Group:
         if message is None or message.table == self.table:
             return message
         _log.warning("ignored a message of table %s, which uses the same name", message.table)
-        self.asked = self.asked or isinstance(message, Hello)
+        self.must_resend = self.must_resend or isinstance(message, Hello)
         return None
 
     def admit(self, hellos: Iterable[Hello]) -> list[str]:
@@ -162,7 +162,7 @@ class Group:
             self.since[each.writer] = number + (known is not None)
         return sorted(again)
 
-    def asked_twice(self, hellos: Iterable[Hello]) -> bool:
+    def asked_again(self, hellos: Iterable[Hello]) -> bool:
         """Tell whether a writer asks for the turn again that it was sent, and did not answer it.
 
         It does not believe a turn whose instant is not pending any more. Several may ask in turn,
@@ -192,22 +192,24 @@ class Group:
             lives=dict(self.lives),
             revision=self.revision,
         )
-        self.asked = False
+        self.must_resend = False
         return newest.turn
 
     def take(self, message: Report | Progress) -> None:
         """Note what a writer tells of an undecided turn."""
         if message.session != self.session:
-            self.asked = self.asked or message.session < self.session  # the older one has ended
+            self.must_resend = (
+                self.must_resend or message.session < self.session
+            )  # the older one has ended
             return
         # Only the newest life of a name counts. An older one may be a paused process that goes on:
         # its rows are read again by its successor, and must not be committed twice (INV-09).
         if not self._knows(message.writer, message.life):
-            self.asked = True
+            self.must_resend = True
             return
         if isinstance(message, Progress):
             gone = message.number < self.turns[0].turn.number
-            self.asked = self.asked or gone or not message.moved
+            self.must_resend = self.must_resend or gone or not message.moved
         for each in self.turns:
             if each.turn.number != message.number or message.writer not in each.turn.lives:
                 continue
@@ -446,8 +448,8 @@ class Coordinator:
         if later:
             self._look_for_successor(max(later))
         if came:
-            self._welcome(came)
-        if self._group.asked:
+            self._admit_writers(came)
+        if self._group.must_resend:
             self._send_again()
         # Last, so that a report that has just come with an error is handled in this very poll.
         self._require_sound()
@@ -513,8 +515,8 @@ class Coordinator:
         self._group.turns = self._group.turns[len(ready) :]
         # As of the commit: a store that fails now must not make the commit seem another one's.
         self._position = self._handle.cache.known().streams.get(self._application)
-        told = Acknowledgement(self._group.table, self._session, self._decided, self._offsets())
-        self._endpoint.send(encode(told))
+        message = Acknowledgement(self._group.table, self._session, self._decided, self._offsets())
+        self._endpoint.send(encode(message))
         # Rows of earlier turns were rewritten under the last instant, and the decision names those
         # files. Only now the earlier instants, and with them their own files, may be rolled back.
         for each in ready[:-1]:
@@ -613,7 +615,7 @@ class Coordinator:
         self._decided = idle[-1].turn.number
         self._group.turns = self._group.turns[len(idle) :]
 
-    def _welcome(self, hellos: Collection[Hello]) -> None:
+    def _admit_writers(self, hellos: Collection[Hello]) -> None:
         """Admit writers, and tell them the turn: those that are not admitted answer it.
 
         One that returns has lost what it held; one restart serves them all. One that asks again
@@ -625,7 +627,7 @@ class Coordinator:
         if again:
             self._restart(f"writers started again: {', '.join(again)}")
             return
-        if self._group.asked_twice(hellos):
+        if self._group.asked_again(hellos):
             with suppress(StorageError):  # the next hello looks again
                 self._group.turns[-1].heartbeat.watch.look()
         self._send_again()

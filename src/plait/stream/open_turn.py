@@ -22,7 +22,7 @@ from plait.stream.messages import (
     position_offsets,
 )
 from plait.stream.participant import status_of
-from plait.stream.status_file import whole
+from plait.stream.status_file import load_report
 from plait.timeline import paths
 from plait.timeline.pending import PendingInstant
 from plait.txn.heartbeat import Heartbeat
@@ -217,5 +217,5 @@ def gathered_of(store: Store, carried: Sequence[OpenTurn], last: OpenTurn) -> Ga
 
 def _listed(store: Store, turn: OpenTurn) -> list[tuple[Report, WriteStatus]]:
     """Return the reports of a turn with what they list, which is checked to be their own."""
-    whole_ones = [whole(store, report, turn.turn.instant) for report in turn.ordered()]
+    whole_ones = [load_report(store, report, turn.turn.instant) for report in turn.ordered()]
     return [(report, status_of(report, turn.turn)) for report in whole_ones]

@@ -1,8 +1,8 @@
 """One of several writers of a stream: it buffers, stages and reports (RFC 0007).
 
-``WriterTurn`` stages the rows of one turn, and ``Undecided`` keeps reports until they are decided.
-``Heard`` remembers which messages came, because a transport may repeat any of them at any time.
-``OwnName`` guards the name of the stream, which another table on the transport may use too.
+``WriterTurn`` stages the rows of one turn, and ``UndecidedReports`` keeps reports until they are
+decided. ``ReceivedMessages`` remembers which messages came, because a transport may repeat any of
+them. ``StreamName`` guards the name of the stream, which other tables on the transport may use.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class WriterTurn:
 
     turn: Turn
     plan: WritePlan
-    work: ArrowStaging | RunStaging
-    large: StatusFile
+    staging: ArrowStaging | RunStaging
+    status_file: StatusFile
     starts: dict[str, str] = field(default_factory=dict)
     ends: dict[str, str] = field(default_factory=dict)
     bytes: int = 0
@@ -96,7 +96,7 @@ class WriterTurn:
             options,
             digests=True,
         )
-        announce = _Proven(Announcer(handle.store, plan, label), handle.store, turn)
+        announce = _RequestedAnnouncer(Announcer(handle.store, plan, label), handle.store, turn)
         size_max = options.size("control.message.size")
         large = StatusFile(handle.store, turn.instant, label, announce, size_max)
         # Rows of several writers may meet in a bucket of a keyed table. Only the coordinator has
@@ -120,7 +120,7 @@ class WriterTurn:
     def take(self, span: Span, parts: Parts) -> None:
         """Take rows and removals, which the flag tells, of a source."""
         for removes, data in parts:
-            (self.work.remove if removes else self.work.write)(data)
+            (self.staging.remove if removes else self.staging.write)(data)
             self.bytes += _size_of(data)
         self.starts.setdefault(span.source, span.start)
         self.ends[span.source] = span.end
@@ -134,29 +134,29 @@ class WriterTurn:
         report = replace(about, starts=self.starts, ends=self.ends)
         if not self.starts:
             return report
-        if isinstance(self.work, RunStaging):
-            runs = tuple(self.work.finish())
-            report = replace(report, runs=runs, flushes=self.work.flushes)
-            digest = self.work.digest
-            return self.large.shorten(replace(report, rows=digest.rows, hash=digest.hash))
+        if isinstance(self.staging, RunStaging):
+            runs = tuple(self.staging.finish())
+            report = replace(report, runs=runs, flushes=self.staging.flushes)
+            digest = self.staging.digest
+            return self.status_file.offload(replace(report, rows=digest.rows, hash=digest.hash))
         spec = self.plan.spec
-        status = self.work.stage(Snapshot(0, spec, {spec.schema.id: spec.schema}), None)
+        status = self.staging.stage(Snapshot(0, spec, {spec.schema.id: spec.schema}), None)
         digest = status.digest or Digest()
         report = replace(report, rows=digest.rows, hash=digest.hash, status=status.to_bytes())
-        return self.large.shorten(report)
+        return self.status_file.offload(report)
 
     def progress(self, about: Report, *, urgent: bool) -> Progress:
         """Return what is held, as it is told to the coordinator."""
         names = about.table, about.session, about.writer, about.life, about.number
-        return Progress(*names, self.work.rows, self.bytes, bool(self.starts), urgent)
+        return Progress(*names, self.staging.rows, self.bytes, bool(self.starts), urgent)
 
     def close(self) -> None:
         """Drop what is in memory."""
-        self.work.close()
+        self.staging.close()
 
 
 @dataclass(slots=True)
-class _Proven:
+class _RequestedAnnouncer:
     """Announces files of a turn, once the table has the record with which the turn began.
 
     A turn is a message, and anybody may send one. Files under an instant that nobody requested
@@ -166,7 +166,7 @@ class _Proven:
     announce: Callable[[Iterable[Partition]], None]
     store: Store
     turn: Turn
-    proven: bool = False
+    requested: bool = False
 
     def __call__(self, partitions: Iterable[Partition]) -> None:
         """Announce partitions in which files will be.
@@ -175,13 +175,13 @@ class _Proven:
             StreamError: no coordinator began the turn, or it is over.
         """
         partitions = tuple(partitions)
-        if partitions and not self.proven:
+        if partitions and not self.requested:
             record = find_request(self.store, self.turn.instant)
             if record is None or record.writer != self.turn.session:
                 message = f"turn {self.turn.number} has no record of instant {self.turn.instant}"
                 hint = "it is over, or no coordinator sent it; its rows are read again"
                 raise StreamError(message, hint=hint)
-            self.proven = True
+            self.requested = True
         self.announce(partitions)
 
 
@@ -211,7 +211,7 @@ def status_of(report: Report, turn: Turn) -> WriteStatus:
         status = WriteStatus.from_bytes(report.status) if report.status else WriteStatus()
         for table in status.changes.tables().values():
             table.validate(full=True)
-        wrong = _not_its_own(report, status, turn)
+        wrong = _foreign_content(report, status, turn)
     except _DAMAGE as error:
         wrong = f"{type(error).__name__}: {error}"
     if wrong:
@@ -233,7 +233,7 @@ _DAMAGE: Final = (
 """Exceptions that decoding of Arrow data and partitions raises for invalid bytes."""
 
 
-def _not_its_own(report: Report, status: WriteStatus, turn: Turn) -> str:
+def _foreign_content(report: Report, status: WriteStatus, turn: Turn) -> str:
     """Say which file of a report is not one of its writer's turn; empty if all are."""
     changes = status.changes
     if any(t.num_rows for n, t in changes.tables().items() if n not in _ADDING):
@@ -249,8 +249,8 @@ def _not_its_own(report: Report, status: WriteStatus, turn: Turn) -> str:
             return f"{path[:200]!r} is a {name.kind}"
     for each in changes.added.to_pylist():
         name, place = parse_path(each["path"]), partition_path(partition_parse(each["partition"]))
-        told = (place, each["bucket"], each["kind"], each["schema_id"])
-        if name is None or told != (name.directory, name.bucket, name.kind, turn.schema_id):
+        reported = (place, each["bucket"], each["kind"], each["schema_id"])
+        if name is None or reported != (name.directory, name.bucket, name.kind, turn.schema_id):
             return f"{each['path'][:200]!r} is not where the report says"
         if min(each["rows"], each["bytes"]) < 0:
             return "it has a negative count"
@@ -261,7 +261,7 @@ _ADDING: Final = frozenset({"added", "touched", "garbage"})
 
 
 @dataclass(slots=True)
-class OwnName:
+class StreamName:
     """The name that a writer uses, until a coordinator of another table answers to it."""
 
     application: str
@@ -294,7 +294,7 @@ def name_taken(application: str, table: str, other: str) -> StreamError:
 
 
 @dataclass(slots=True)
-class Heard:
+class ReceivedMessages:
     """The newest turns and acknowledgements that came, so that older ones can be ignored."""
 
     begun: dict[str, int] = field(default_factory=dict)
@@ -305,7 +305,7 @@ class Heard:
     """Offsets in the table, as last received."""
     _names: dict[Instant, tuple[str, int]] = field(default_factory=dict)
     """By instant, the coordinator and the number of the newest turns that were heard."""
-    _told_at: tuple[str, int] = ("", -1)
+    _committed_at: tuple[str, int] = ("", -1)
     """Session and last decided turn of the message that ``committed`` came from."""
 
     def newest(self, session: str) -> int:
@@ -317,9 +317,9 @@ class Heard:
 
         A coordinator requests an instant for each turn, so one of the two is nobody's.
         """
-        told = turn.session, turn.number
+        named = turn.session, turn.number
         known = self._names.get(turn.instant)
-        return known != told if known is not None else told in self._names.values()
+        return known != named if known is not None else named in self._names.values()
 
     def note(self, turn: Turn) -> None:
         """Note a turn that a coordinator sent; a hello answers the last one."""
@@ -336,19 +336,19 @@ class Heard:
     def note_committed(self, message: Turn | Acknowledgement) -> None:
         """Note how far the table is, unless more is known."""
         at = (message.session, message.decided)
-        if at >= self._told_at:
-            self.committed, self._told_at = message.offsets, at
+        if at >= self._committed_at:
+            self.committed, self._committed_at = message.offsets, at
 
 
 @dataclass(slots=True)
-class Undecided:
+class UndecidedReports:
     """Reports that are not known to be decided; any thread may add to them."""
 
     _reports: list[Report] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
-    def holds(self) -> bool:
+    def any_rows(self) -> bool:
         """Whether there are any that say more than that nothing came."""
         with self._lock:
             return any(not each.idle for each in self._reports)
@@ -379,7 +379,7 @@ class Undecided:
 
 _ASK_S = 1.0
 """Seconds to wait for an answer before asking again."""
-_TELL_S = 0.2
+_PROGRESS_S = 0.2
 """Minimum seconds between two messages of progress."""
 
 
@@ -424,23 +424,23 @@ class Participant:
         """
         _require_text("name", name, NAME_MAX)
         self._handle, self._endpoint, self._name = handle, endpoint, name
-        self._own = OwnName(application, handle.identity)
+        self._own = StreamName(application, handle.identity)
         self._label = f"{label}-" if label else ""
         self._life = handle.ports.ids.nonce()
         self._turn: WriterTurn | None = None
         self._offsets: dict[str, str] = {}
-        self._heard = Heard()
-        self._undecided = Undecided()
+        self._received = ReceivedMessages()
+        self._undecided = UndecidedReports()
         self._finishing: list[tuple[WriterTurn, Future[None]]] = []
         self._flushing = flushing
         self._thread = flushing()
         self._asked: float | None = None
-        self._told = -_TELL_S
+        self._progress_sent = -_PROGRESS_S
         self._urgent = False
         self.buffer: int | None = None
         """Bytes of rows to hold in a turn that begins from now on, if ``write.buffer.size`` is
         not smaller."""
-        self._welcome = self._closed = False
+        self._admitted = self._closed = False
         """Welcome: a coordinator has counted this life in."""
 
     def __enter__(self) -> Self:
@@ -475,7 +475,7 @@ class Participant:
     def committed(self, source: str = "") -> str:
         """Return how far a source is in the table, as was last told; see ``poll``."""
         self._own.require()
-        return self._heard.committed.get(source, "")
+        return self._received.committed.get(source, "")
 
     def poll(self, wait_s: float = 0) -> None:
         """Receive the messages of the coordinator; ``write`` does so too.
@@ -491,10 +491,10 @@ class Participant:
             wait_s = 0
             message = understood(body)
             if isinstance(message, Turn):
-                self._hear(message)
+                self._receive_turn(message)
             elif isinstance(message, Acknowledgement):
-                self._hear_acknowledged(message)
-        self._tell(_ASK_S)
+                self._receive_acknowledgement(message)
+        self._send_progress(_ASK_S)
 
     def write(
         self,
@@ -531,7 +531,7 @@ class Participant:
     def hurry(self) -> None:
         """Ask the coordinator to end the turn now."""
         self._urgent = True
-        self._tell(0)
+        self._send_progress(0)
 
     def leave(self) -> None:
         """End, and tell the coordinator, so that it does not wait; idempotent."""
@@ -578,7 +578,7 @@ class Participant:
             self._give_up(turn, error)
             raise
         self._offsets[source] = span.end
-        self._tell(_TELL_S)
+        self._send_progress(_PROGRESS_S)
 
     def _say_hello(self) -> None:
         """Ask for the turn; ask again if no answer arrives."""
@@ -587,46 +587,46 @@ class Participant:
             self._asked = now
             self._endpoint.send(encode(self._hello()))
 
-    def _tell(self, after_s: float) -> None:
+    def _send_progress(self, after_s: float) -> None:
         """Send what is held, at most once in ``after_s``: a message may have been lost.
 
         A writer that holds nothing, but has undecided reports, asks by it what became of them.
         """
         turn, now = self._turn, self._handle.ports.clock.monotonic()
-        if turn is None or now < self._told + after_s:
+        if turn is None or now < self._progress_sent + after_s:
             return
-        if not (turn.starts or self._urgent or self._undecided.holds):
+        if not (turn.starts or self._urgent or self._undecided.any_rows):
             return
-        self._told = now
+        self._progress_sent = now
         about = self._about(turn.turn.session, turn.turn.number)
         self._endpoint.send(encode(turn.progress(about, urgent=self._urgent)))
 
-    def _hear(self, turn: Turn) -> None:
+    def _receive_turn(self, turn: Turn) -> None:
         if turn.table != self._own.table:
             self._drop()
             self._own.refuse(turn)
         if self._turn is not None and turn.session < self._turn.turn.session:
             return  # of a coordinator that another one overtook
-        if self._heard.contradicts(turn) or not self._is_proven(turn):
+        if self._received.contradicts(turn) or not self._is_proven(turn):
             return
-        self._heard.note(turn)
+        self._received.note(turn)
         life = turn.lives.get(self._name)
-        if life is None or (life != self._life and not self._welcome):
+        if life is None or (life != self._life and not self._admitted):
             self._introduce(turn)
             return
         if life != self._life:
-            if self._heard.is_old(turn):
+            if self._received.is_old(turn):
                 return
             self._drop()
             message = f"another writer has taken the name {self._name!r}"
             raise StreamError(message, hint="stop this writer, or give it another name")
-        self._welcome = True
-        self._heard.note_committed(turn)
-        seen = self._heard.newest(turn.session)
+        self._admitted = True
+        self._received.note_committed(turn)
+        seen = self._received.newest(turn.session)
         if turn.number <= seen:
-            self._hear_again(turn)
+            self._receive_repeated(turn)
             return
-        self._heard.begun[turn.session] = turn.number
+        self._received.begun[turn.session] = turn.number
         known = self._holds(turn)
         # The turn ends the one that we hold, and the coordinator has counted all that we reported.
         # So our rows go on: report them, and answer missed turns as empty ones. Otherwise what we
@@ -653,7 +653,7 @@ class Participant:
         number that the real one never reaches. Turns that follow the last one cost no look. Of a
         turn that is over meanwhile nothing is known: the coordinator sends the one that is open.
         """
-        session, number = self._heard.last
+        session, number = self._received.last
         if turn.session == session and turn.number <= number + TURNS_MAX:
             return True
         try:
@@ -662,9 +662,9 @@ class Participant:
             return False  # it is sent again
         return record is not None and record.writer == turn.session
 
-    def _hear_acknowledged(self, message: Acknowledgement) -> None:
+    def _receive_acknowledgement(self, message: Acknowledgement) -> None:
         if self._holds(message) is not None:
-            self._heard.note_committed(message)
+            self._received.note_committed(message)
             if self._left_out(message):
                 self._drop()
             else:
@@ -678,7 +678,7 @@ class Participant:
         elif turn.age > known.turn.age:  # an older one was sent before it knew of us
             self._drop()
 
-    def _hear_again(self, turn: Turn) -> None:
+    def _receive_repeated(self, turn: Turn) -> None:
         """Tell again what is not decided; a turn that was given up is not begun a second time.
 
         Files of the first time have no owner but the instant: it must be rolled back.
@@ -706,7 +706,7 @@ class Participant:
         return self._holds(message) is not None and self._undecided.left_out_by(message)
 
     def _hello(self) -> Hello:
-        return Hello(self._own.table, self._name, self._life, *self._heard.last)
+        return Hello(self._own.table, self._name, self._life, *self._received.last)
 
     def _about(self, session: str, number: int) -> Report:
         return Report(self._own.table, session, self._name, self._life, number)

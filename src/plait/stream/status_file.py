@@ -33,7 +33,7 @@ class StatusFile:
     size_max: int
     """Maximum size of a message in bytes."""
 
-    def shorten(self, report: Report) -> Report:
+    def offload(self, report: Report) -> Report:
         """Return the report as it is sent; write a file only if it is too large.
 
         Raises:
@@ -52,7 +52,7 @@ class StatusFile:
         return replace(report, runs=(), status=b"", file=path, file_hash=_hash(body))
 
 
-def whole(store: Store, report: Report, instant: Instant) -> Report:
+def load_report(store: Store, report: Report, instant: Instant) -> Report:
     """Return a report with what it lists; it is read from its file if it has one.
 
     Raises:

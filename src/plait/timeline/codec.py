@@ -33,7 +33,7 @@ from plait.model.decision import (
     SavepointChange,
     Scope,
     SetBack,
-    Sums,
+    TableStatistics,
     Token,
 )
 from plait.model.document import NODES_MAX, count_nodes, seal, unseal
@@ -268,8 +268,8 @@ def _parse_savepoint(each: Mapping[str, object]) -> SavepointChange:
 
 def _parse_restored(value: Mapping[str, object]) -> Restored:
     pairs = [_typed(item, list) for item in _typed(value["undone"], list)]
-    undone = tuple((_typed(first, int), _typed(last, int)) for first, last in pairs)
-    return Restored(_typed(value["to"], int), undone)
+    reverted = tuple((_typed(first, int), _typed(last, int)) for first, last in pairs)
+    return Restored(_typed(value["to"], int), reverted)
 
 
 def _parse_replayed(value: Mapping[str, object]) -> Replayed:
@@ -316,7 +316,7 @@ def _decision(document: Mapping[str, object], path: str, load: Section) -> Decis
         replayed=None if replayed is None else _parse_replayed(_typed(replayed, dict)),
         archived=parse_archive(document["archived"]) if "archived" in document else (),
         replicas=None if replicas is None else SinkLedger.from_dict(_typed(replicas, dict)),
-        live=None if live is None else Sums.from_list(live),
+        live=None if live is None else TableStatistics.from_list(live),
         table=_optional(document.get("table"), dict),
         stats=_stats(document["stats"]),
         client=_typed(document["client"], dict),

@@ -77,8 +77,8 @@ def other_columns(names: Iterable[str], schema: pa.Schema) -> list[str]:
 
 def strange_columns(error: CorruptMetadataError) -> list[str]:
     """Return in what a sound metadata file differs from the tables of this format, if it does."""
-    told = error.facts.get("columns")
-    return [str(each) for each in told] if isinstance(told, list) else []
+    named = error.facts.get("columns")
+    return [str(each) for each in named] if isinstance(named, list) else []
 
 
 def _has_nulls(field: pa.Field, where: str) -> CorruptMetadataError:

@@ -18,7 +18,7 @@ from plait.storage.port import Store
 from plait.timeline import codec, paths
 from plait.timeline.archive import Archive
 from plait.timeline.columns import load_parquet, to_parquet
-from plait.timeline.lent_slots import plain_store
+from plait.timeline.external_commits import plain_store
 
 INLINE_ROWS_MAX = 256
 """Sections with more rows go to a manifest; both forms mean the same."""
@@ -41,7 +41,7 @@ class Timeline:
         return self._store.find(paths.slot(version), size_max=codec.SLOT_BYTES_MAX, later=later)
 
     def holds(
-        self, version: int, checksum: str, *, lent: bool = False, emptied: bool = False
+        self, version: int, checksum: str, *, ask_service: bool = False, emptied: bool = False
     ) -> bool:
         """Tell whether a decision is in its slot.
 
@@ -51,10 +51,10 @@ class Timeline:
         Args:
             version: of the decision.
             checksum: of the decision.
-            lent: ask the service that decides the slots, if there is one, and not the store.
+            ask_service: ask the service that decides the slots, if there is one, and not the store.
             emptied: the answer where the slot was emptied by an archive, and proves nothing.
         """
-        store = self._store if lent else self._plain
+        store = self._store if ask_service else self._plain
         try:
             body = store.find(paths.slot(version), size_max=codec.SLOT_BYTES_MAX)
         except CorruptMetadataError:  # too large to be one

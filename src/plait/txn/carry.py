@@ -29,7 +29,7 @@ from plait.model.bucket import UNKEYED, BucketId, Partition
 from plait.model.changes import MASKED, PATHS, Changes, WriteStatus
 from plait.model.decision import Decision
 from plait.model.instant import Instant, Operation
-from plait.read.plan import wanted_in
+from plait.read.plan import filter_partitions
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.txn.conflict import touched_buckets
@@ -60,11 +60,11 @@ class FollowRows:
         hidden = HiddenRows.of(changes)
         # Oldest first: a target of one rewrite can be a source of the next, so what one step
         # reached is what the following step looks for.
-        for met in services:
-            if met.operation is Operation.EXPIRE:
-                hidden.join(met.changes)
+        for service in services:
+            if service.operation is Operation.EXPIRE:
+                hidden.join(service.changes)
             else:
-                hidden.follow(store, met.changes)
+                hidden.follow(store, service.changes)
         followed = hidden.left or hidden.joined
         carried = self._hide(changes, hidden, head) if followed else changes
         # Also where nothing is followed any more: an earlier round may have written vectors.
@@ -146,11 +146,11 @@ class HiddenRows:
             CorruptMetadataError: a row map is gone or damaged.
         """
         mine = pa.array([*self.hidden, *self.masked, *self.reached], pa.string())
-        met = rewrite.moved.filter(pc.is_in(rewrite.moved["path"], value_set=mine))
+        moved = rewrite.moved.filter(pc.is_in(rewrite.moved["path"], value_set=mine))
         # A target of which no row was visible when it was published is not there.
         there = pc.is_in(rewrite.placed["path"], rewrite.added["path"].combine_chunks())
         placed = rewrite.placed.filter(there)
-        for group in met["group"].unique().to_pylist():
+        for group in moved["group"].unique().to_pylist():
             rows = count_rows(rows_of_group(rewrite.placed, group))
             self._follow(
                 store, rows_of_group(rewrite.moved, group), rows_of_group(placed, group), rows
@@ -295,6 +295,6 @@ def find_live(
 ) -> dict[str, LiveFile]:
     """Return those of some files that are live, by path."""
     places = {partition for partition, _ in buckets}
-    files = state.snapshot(store, wants=wanted_in(places)).files
+    files = state.snapshot(store, file_filter=filter_partitions(places)).files
     named = pc.is_in(files["path"], value_set=pa.array(sorted(paths), pa.string()))
     return {file.path: file for file in live_files(files.filter(named))}

@@ -32,22 +32,22 @@ from plait.model.decision import Decision, ReadSet, Scope, action_of
 from plait.model.instant import Instant
 from plait.model.plan import Snapshot
 from plait.model.sink_ledger import SinkLedger
-from plait.read.plan import Wants
+from plait.read.plan import FileFilter
 from plait.state.state import TableState
 from plait.txn.carry import Carrier
-from plait.txn.conflict import Conflict, Judge, lays_out, touched_buckets
+from plait.txn.conflict import Conflict, Judge, changes_layout, touched_buckets
 from plait.txn.conflict_checker import ConflictChecker
 from plait.txn.matrix import SERVICES
 from plait.txn.publish import Lost, Won, free_time, publish
 from plait.txn.refusal import Refused, conflict_error, retries_exhausted
 from plait.txn.reservation import CommitQueue, ReservationQueue
 from plait.txn.table_handle import TableHandle, client
-from plait.txn.tokens import sealed
+from plait.txn.tokens import with_digest
 
 _log = logging.getLogger(__name__)
-_UNASKED = frozenset((Verdict.REBASE, Verdict.RESTAGE))
+_ALWAYS_ALLOWED = frozenset((Verdict.REBASE, Verdict.RESTAGE))
 """Verdicts after which a commit stages again even with ``on_conflict="raise"``."""
-_TOLD_MAX = 5
+_RECORDED_MAX = 5
 """Maximum number of conflicts recorded in a decision."""
 
 Redo = Callable[[Snapshot, frozenset[BucketId]], WriteStatus]
@@ -59,7 +59,7 @@ class Restaged(NamedTuple):
 
     status: WriteStatus
     scope: Scope
-    wants: Wants | None
+    file_filter: FileFilter | None
 
 
 Restage = Callable[[TableState], Restaged]
@@ -83,7 +83,7 @@ class StagedChanges:
     """The version that the files are right for: the base, or the head of the last step."""
     read_set: ReadSet
     """The read after which another commit to the same keys is a conflict."""
-    wants: Wants | None = None
+    file_filter: FileFilter | None = None
     """Filter of the files that a redo loads; None for all files."""
     services: tuple[Decision, ...] = ()
     """Decisions of services that a carry-over has to follow, oldest first.
@@ -111,8 +111,10 @@ class StagedChanges:
 
     def followed(self, conflicts: list[Conflict]) -> StagedChanges:
         """Return it with the services among these as the next ones that it has to follow."""
-        met = tuple(c.theirs for c in conflicts if c.verdict is Verdict.CARRY or not c.counts)
-        return replace(self, services=self.services + met) if met else self
+        services = tuple(
+            c.theirs for c in conflicts if c.verdict is Verdict.CARRY or not c.counts_as_retry
+        )
+        return replace(self, services=self.services + services) if services else self
 
     def carried(self, status: WriteStatus, version: int) -> StagedChanges:
         """Return it as carried over its services to a version; they are followed each time."""
@@ -138,8 +140,8 @@ class StagedChanges:
 
     def restaged(self, made: Restaged) -> StagedChanges:
         """Return it as staged under another layout, where no service has moved its rows yet."""
-        status, scope, wants = made
-        return replace(self.redone(status), scope=scope, wants=wants, services=())
+        status, scope, file_filter = made
+        return replace(self.redone(status), scope=scope, file_filter=file_filter, services=())
 
 
 @dataclass(slots=True)
@@ -155,20 +157,20 @@ class Effort:
     """How often it was carried over decisions of services since it was staged as a whole."""
     restaged: int = 0
     """How often everything was staged again because of a new layout."""
-    met: list[Conflict] = field(default_factory=list)
+    conflicts_seen: list[Conflict] = field(default_factory=list)
 
     def facts(self) -> dict[str, object]:
         """Return it as plain values, for the timeline."""
         moved: dict[str, object] = {"carried": self.carried} if self.carried else {}
         if self.restaged:
             moved["restaged"] = self.restaged
-        if not self.met:
+        if not self.conflicts_seen:
             return {"attempts": self.attempts, **moved}
         return {
             "attempts": self.attempts,
             "redone": self.rounds,
             "rebased": self.rebased,
-            "conflicts": [conflict.to_dict() for conflict in self.met[-_TOLD_MAX:]],
+            "conflicts": [conflict.to_dict() for conflict in self.conflicts_seen[-_RECORDED_MAX:]],
             **moved,
         }
 
@@ -257,14 +259,14 @@ class Publisher:
             scope=staged.scope,
             read_set=reads if reads.explicit or reads.version != staged.rests_on else None,
             commit_id=request.commit_id,
-            tokens=() if token is None else (sealed(token, status.digest),),
+            tokens=() if token is None else (with_digest(token, status.digest),),
             replicas=self.ledger(head, status),
-            table=definition_with(head.table, request) if request.brings else None,
+            table=definition_with(head.table, request) if request.added_columns else None,
             stats=status.stats,
             client={**client(), "began": self.base.version, **effort.facts()},
         )
-        met = head is not self.base
-        return publish(handle, head, draft, self.manifests.of(status), met=met)
+        just_read = head is not self.base
+        return publish(handle, head, draft, self.manifests.of(status), just_read=just_read)
 
 
 @dataclass(slots=True)
@@ -428,7 +430,7 @@ class Commit:
     def _blocked(self) -> bool:
         """Tell whether somebody reserved our place before us."""
         head = self.head
-        return bool(head.reservations) and bool(self.queue.before_us(head, self._judge()))
+        return bool(head.reservations) and bool(self.queue.older_reservations(head, self._judge()))
 
     # --- wait, and stage again ---------------------------------------------------------------
 
@@ -440,7 +442,7 @@ class Commit:
         again first, and judged under that layout.
         """
         head, lost = self.head, bool(conflicts)
-        if lays_out(conflicts) or not (lost or head.reservations):
+        if changes_layout(conflicts) or not (lost or head.reservations):
             return conflicts
         turn = self.queue.take_turn(
             head, self._judge(), self.effort.rounds, lost=lost, until=self._until
@@ -449,14 +451,14 @@ class Commit:
 
     def _stage_again(self, redo: Redo, conflicts: list[Conflict]) -> None:
         """Redo the buckets of some conflicts on the head, or restage all under its layout."""
-        self.effort.met += conflicts
+        self.effort.conflicts_seen += conflicts
         # Services do not count: a table that is compacted often must not make writers give up
         # (INV-15).
-        self.effort.rounds += any(conflict.counts for conflict in conflicts)
+        self.effort.rounds += any(conflict.counts_as_retry for conflict in conflicts)
         # Mark it as incomplete before the engine starts. If the engine fails half way, the abort
         # then lists the partitions, because no status names all of the new files yet.
         self.staged = self.staged.rebased(self.head.version, conflicts)
-        if lays_out(conflicts):
+        if changes_layout(conflicts):
             self._restage()
         else:
             self._redo(redo, conflicts)
@@ -472,11 +474,11 @@ class Commit:
         self.effort.rebased += len(buckets)
         handle.ports.observer.phase("redo", instant=str(instant), buckets=len(buckets))
         _log.info("instant %s redoes %d buckets on version %d", instant, len(buckets), head.version)
-        snapshot = head.snapshot(handle.store, wants=self.staged.wants)
+        snapshot = head.snapshot(handle.store, file_filter=self.staged.file_filter)
         try:
             status = redo(snapshot, buckets)
         except RetryableConflictError:
-            if any(conflict.counts for conflict in conflicts):
+            if any(conflict.counts_as_retry for conflict in conflicts):
                 raise
             # Only services were first, and the query of an executor gives other rows now. So keep
             # what it gave at first. Copies of rows that expired meanwhile come back with it, and
@@ -515,10 +517,10 @@ class Commit:
         # them anew.
         again = self.checker.request.retries and not read_set.explicit
         possible = verdicts <= {Verdict.REBASE, Verdict.RESTAGE, Verdict.RETRY}
-        possible = possible and not any(conflict.whole for conflict in conflicts)
+        possible = possible and not any(conflict.whole_operation for conflict in conflicts)
         possible = possible and (self.movers.restage is not None or Verdict.RESTAGE not in verdicts)
         if redo is None or not possible or (Verdict.RETRY in verdicts and not again):
-            self.effort.met += conflicts
+            self.effort.conflicts_seen += conflicts
             raise Refused(conflict_error(self.checker.instant, conflicts, read_set))
         return redo
 
@@ -530,15 +532,15 @@ class Commit:
         """
         effort, attempts = self.effort, self.effort.attempts
         verdicts = {conflict.verdict for conflict in conflicts}
-        if verdicts - _UNASKED and not self.checker.request.retries:
+        if verdicts - _ALWAYS_ALLOWED and not self.checker.request.retries:
             return
         elapsed_s = self.checker.handle.ports.clock.monotonic() - self.started
-        lost = any(conflict.counts for conflict in conflicts)
+        lost = any(conflict.counts_as_retry for conflict in conflicts)
         spent = lost and effort.rounds >= self.publisher.base.table.options.count("commit.retries")
         if spent or self._late():
             instant, read_set = self.checker.instant, self.staged.read_set
             last = conflict_error(instant, conflicts, read_set) if conflicts else None
-            effort.met += conflicts
+            effort.conflicts_seen += conflicts
             error: CommitError = retries_exhausted(last, attempts=attempts, elapsed_s=elapsed_s)
             raise Refused(error)
 

@@ -51,7 +51,7 @@ WasRead = Callable[[BucketId], bool]
 """Tells whether they changed a row in a bucket that we read; asked where our reads may reach."""
 _SAMPLE = 5
 OTHER_LAYOUT = "it was committed under another layout, where its keys were in other buckets"
-_OF_READS = {
+_READ_REASONS = {
     Operation.REPUSH_SOURCE: "it replaced the rows that were read",
     Operation.SCHEMA: "it changed the columns that were read",
 }
@@ -67,13 +67,13 @@ class Conflict:
     buckets: frozenset[BucketId]
     """The buckets to stage again: ours, and those where they added rows that we overwrite."""
     reason: str
-    whole: bool = False
+    whole_operation: bool = False
     """Whether no single bucket can be redone: only the whole operation can run again."""
     keys: tuple[str, ...] = ()
     """Hashes of some keys that both wrote, as hex."""
 
     @property
-    def counts(self) -> bool:
+    def counts_as_retry(self) -> bool:
         """Whether a redo because of this is one of ``commit.retries``: no service's is."""
         return self.theirs.operation not in (*SERVICES, *SWAPS)
 
@@ -117,13 +117,13 @@ class Judge:
     """Whether it judges decisions between the version that was read and the one we rest on."""
     buckets: frozenset[BucketId] = field(init=False)
     """The buckets that our changes touched."""
-    _looked: frozenset[tuple[Partition | None, int]] = field(init=False)
+    _lookups: frozenset[tuple[Partition | None, int]] = field(init=False)
     """Buckets in which keys were looked up that count as read; no partition: in every one."""
 
     def __post_init__(self) -> None:
         """Gather the places of ours once: they are compared with those of each decision."""
         object.__setattr__(self, "buckets", touched_buckets(self.changes))
-        object.__setattr__(self, "_looked", frozenset(_places_in(self.changes.lookups)))
+        object.__setattr__(self, "_lookups", frozenset(_places_in(self.changes.lookups)))
 
     def conflict_with(
         self,
@@ -142,28 +142,30 @@ class Judge:
         # The order of these tests matters. A service is followed by places of rows, so its keys are
         # never compared. After a new layout no bucket can be compared, so that is answered before
         # any is.
-        if cell.same is Verdict.CARRY:
+        if cell.same_key is Verdict.CARRY:
             return self._by_place(theirs, cell)
-        if cell.same is Verdict.RESTAGE:
-            reason = _OF_READS.get(theirs.operation)
+        if cell.same_key is Verdict.RESTAGE:
+            reason = _READ_REASONS.get(theirs.operation)
             if reason is not None and self._computed:
-                return Conflict(theirs, Verdict.RETRY, frozenset(), reason, whole=True)
-            return Conflict(theirs, cell.same, frozenset(), "it changed the layout or the columns")
+                return Conflict(theirs, Verdict.RETRY, frozenset(), reason, whole_operation=True)
+            return Conflict(
+                theirs, cell.same_key, frozenset(), "it changed the layout or the columns"
+            )
         if cell.meets is Meets.ALWAYS:
             reason = f"a {theirs.operation} changes the meaning of every write"
-            return Conflict(theirs, cell.same, frozenset(), reason, whole=True)
+            return Conflict(theirs, cell.same_key, frozenset(), reason, whole_operation=True)
         buckets = touched_buckets(theirs.changes)
         # Reads come before writes: if what was read has changed, the whole operation has to run
         # again, and it does not help to know which buckets could be redone.
-        if cell.same is not Verdict.REBASE and self._read_there(theirs, buckets, was_read):
+        if cell.same_key is not Verdict.REBASE and self._read_there(theirs, buckets, was_read):
             reason = "it wrote in the scope of our read"
-            return Conflict(theirs, Verdict.RETRY, frozenset(), reason, whole=True)
+            return Conflict(theirs, Verdict.RETRY, frozenset(), reason, whole_operation=True)
         shared = self.meeting(theirs.scope, buckets, theirs)
         own = self.rule is not None and cell is MATRIX[Kind.ROWS, Kind.ROWS][KEY]
-        looked = self.looked_into(buckets) | self.elsewhere(theirs, buckets)
-        if shared is not None and not own and (cell.apart is cell.same or compare is None):
-            redone = shared | looked | self.numbered(looked)
-            return Conflict(theirs, cell.same, redone, "both wrote the same place")
+        looked = self.looked_up_in(buckets) | self.in_other_partitions(theirs, buckets)
+        if shared is not None and not own and (cell.other_keys is cell.same_key or compare is None):
+            redone = shared | looked | self.own_with_numbers_of(looked)
+            return Conflict(theirs, cell.same_key, redone, "both wrote the same place")
         if own and shared is not None:
             return self._by_rule(theirs, shared, looked, compare)
         return self._by_keys(theirs, cell, shared, looked, compare=compare)
@@ -195,47 +197,51 @@ class Judge:
             if scope.kind == SCOPE_TABLE:
                 return self.buckets | _within(buckets, mine)
             shared = mine & _places(scope, buckets)
-            met = _within(self.buckets | buckets, shared) | (self.buckets & buckets)
-            met |= _within(self.buckets, frozenset(scope.partitions))
-            return met if met or shared else None
-        brought = frozenset[BucketId]()
+            shared_buckets = _within(self.buckets | buckets, shared) | (self.buckets & buckets)
+            shared_buckets |= _within(self.buckets, frozenset(scope.partitions))
+            return shared_buckets if shared_buckets or shared else None
+        added = frozenset[BucketId]()
         if self.serializable:  # they may have brought rows that our predicate holds for
-            brought = frozenset(bucket for bucket in buckets if self._reaches(bucket[0], theirs))
+            added = frozenset(bucket for bucket in buckets if self._reaches(bucket[0], theirs))
         if scope.kind == SCOPE_TABLE:
-            return self.buckets | brought or None
+            return self.buckets | added or None
         if scope.kind == SCOPE_PARTITIONS:
-            met = _within(self.buckets, frozenset(scope.partitions)) | (self.buckets & buckets)
-            return met | brought or None
+            shared_buckets = _within(self.buckets, frozenset(scope.partitions)) | (
+                self.buckets & buckets
+            )
+            return shared_buckets | added or None
         if scope.kind == SCOPE_APPEND:
-            return brought or None  # else: rows that our snapshot need not have seen
-        return (self.buckets & buckets) | brought or None
+            return added or None  # else: rows that our snapshot need not have seen
+        return (self.buckets & buckets) | added or None
 
-    def looked_into(self, buckets: frozenset[BucketId]) -> frozenset[BucketId]:
+    def looked_up_in(self, buckets: frozenset[BucketId]) -> frozenset[BucketId]:
         """Return those of some buckets in which keys were looked up."""
-        looked = self._looked
+        looked = self._lookups
         if not looked:
             return frozenset()
         return frozenset(b for b in buckets if b in looked or (None, b[1]) in looked)
 
-    def elsewhere(self, theirs: Decision, buckets: frozenset[BucketId]) -> frozenset[BucketId]:
+    def in_other_partitions(
+        self, theirs: Decision, buckets: frozenset[BucketId]
+    ) -> frozenset[BucketId]:
         """Return those of their buckets in which a key of ours may have come in too.
 
         Such a key would be in two partitions, though neither commit touched a bucket of the other.
         Rows that were computed from a read also conflict with a commit that removed the row.
         """
-        if not self._arrives or not (theirs.operation in ARRIVING or self.takes_away):
+        if not self._may_add_keys or not (theirs.operation in ARRIVING or self.counts_removals):
             return frozenset()
         numbers = {number for _, number in self.buckets}
         return frozenset(bucket for bucket in buckets if bucket[1] in numbers)
 
     @property
-    def takes_away(self) -> bool:
+    def counts_removals(self) -> bool:
         """Whether a row that they took away counts, in whatever partition it was."""
         return self.earlier and self._computed
 
-    def numbered(self, buckets: Iterable[BucketId]) -> frozenset[BucketId]:
+    def own_with_numbers_of(self, buckets: Iterable[BucketId]) -> frozenset[BucketId]:
         """Return ours under the numbers of some buckets, if keys are unique across partitions."""
-        if not self._arrives:
+        if not self._may_add_keys:
             return frozenset()
         numbers = {number for _, number in buckets}
         return frozenset(bucket for bucket in self.buckets if bucket[1] in numbers)
@@ -277,13 +283,13 @@ class Judge:
         """
         if cell.meets is Meets.ALWAYS:
             reason = "it may have changed any file"
-            return Conflict(theirs, cell.same, self.buckets, reason, whole=True)
+            return Conflict(theirs, cell.same_key, self.buckets, reason, whole_operation=True)
         shared = self.meeting(theirs.scope, touched_buckets(theirs.changes), theirs)
         if shared is None:
             return None
         if theirs.operation is not Operation.EXPIRE:
-            return Conflict(theirs, cell.same, shared, "rows of the same place were moved")
-        verdict = Verdict.REBASE if self._copies else cell.same
+            return Conflict(theirs, cell.same_key, shared, "rows of the same place were moved")
+        verdict = Verdict.REBASE if self._copies_rows else cell.same_key
         return Conflict(theirs, verdict, shared, "rows of the same place expired")
 
     def _by_rule(
@@ -294,23 +300,23 @@ class Judge:
         compare: Compare | None,
     ) -> Conflict:
         """Judge by the table's own policy; it has no say in what we only looked up."""
-        met = {b: UNKNOWN if compare is None else compare(b) for b in shared | looked}
-        close = {bucket: each for bucket, each in met.items() if not each.apart}
+        overlaps = {b: UNKNOWN if compare is None else compare(b) for b in shared | looked}
+        close = {bucket: each for bucket, each in overlaps.items() if not each.disjoint}
         verdicts = [
-            self._ask_rule(theirs, bucket, met[bucket]) for bucket in sorted(shared, key=str)
+            self._ask_rule(theirs, bucket, overlaps[bucket]) for bucket in sorted(shared, key=str)
         ]
-        if any(each.looked or bucket not in shared for bucket, each in close.items()):
+        if any(each.only_looked_up or bucket not in shared for bucket, each in close.items()):
             verdicts.append(Verdict.RETRY)
         reason = f"{_reason(close.values()) if close else _BUCKET_ONLY}, policy {self.policy!r}"
         redone = shared | self._redone(close)
         return Conflict(theirs, strictest(verdicts), redone, reason, keys=_sample(close.values()))
 
-    def _ask_rule(self, theirs: Decision, bucket: BucketId, met: KeyOverlap) -> Verdict:
+    def _ask_rule(self, theirs: Decision, bucket: BucketId, overlap: KeyOverlap) -> Verdict:
         """Ask the table's own policy about a bucket that both wrote in."""
         if self.rule is None:
             return Verdict.RETRY
-        keys = SAME_KEYS if met.known else UNKNOWN_KEYS
-        if met.apart or met.looked:
+        keys = SAME_KEYS if overlap.known else UNKNOWN_KEYS
+        if overlap.disjoint or overlap.only_looked_up:
             keys = APART_KEYS
         ours = self.operation.value
         asked = Meeting(ours, theirs.operation.value, keys, self._computed, *bucket)
@@ -328,23 +334,25 @@ class Judge:
         """Judge where both wrote, and where they wrote what we looked up."""
         written = shared or frozenset[BucketId]()
         claimed = {b for b in written if self.scope.claims(b[0]) or theirs.scope.claims(b[0])}
-        met = {
+        overlaps = {
             b: UNKNOWN if compare is None or b in claimed else compare(b) for b in written | looked
         }
-        close = {bucket: each for bucket, each in met.items() if not each.apart}
+        close = {bucket: each for bucket, each in overlaps.items() if not each.disjoint}
         if claimed:
             redone = written | self._redone(close)
-            return Conflict(theirs, cell.same, redone, "both wrote the same place")
+            return Conflict(theirs, cell.same_key, redone, "both wrote the same place")
         if close:
             redone, reason = written | self._redone(close), _reason(close.values())
-            return Conflict(theirs, cell.same, redone, reason, keys=_sample(close.values()))
+            return Conflict(theirs, cell.same_key, redone, reason, keys=_sample(close.values()))
         if shared is None:
             return None
-        return Conflict(theirs, cell.apart, shared, _BUCKET_ONLY)
+        return Conflict(theirs, cell.other_keys, shared, _BUCKET_ONLY)
 
     def _redone(self, close: Mapping[BucketId, KeyOverlap]) -> frozenset[BucketId]:
         """Return where keys met; also where ours came in, if theirs did in other partitions."""
-        return frozenset(close) | self.numbered(b for b, met in close.items() if met.elsewhere)
+        return frozenset(close) | self.own_with_numbers_of(
+            b for b, overlap in close.items() if overlap.in_other_partition
+        )
 
     # --- what is known of ours ---------------------------------------------------------------
 
@@ -354,12 +362,12 @@ class Judge:
         return self.read_set is not None and self.read_set.explicit
 
     @property
-    def _arrives(self) -> bool:
+    def _may_add_keys(self) -> bool:
         """Whether keys that name one row in all partitions may have come in."""
-        return self.spec is not None and self.spec.across and self.operation in ARRIVING
+        return self.spec is not None and self.spec.unique_in_table and self.operation in ARRIVING
 
     @property
-    def _copies(self) -> bool:
+    def _copies_rows(self) -> bool:
         """Whether files that we write may have rows of files that we replace."""
         replaces = self.spec is not None and self.spec.layout.table_type == COW
         return replaces and self.operation in DATA and self.changes.removed.num_rows > 0
@@ -403,7 +411,7 @@ class Judge:
         return bool(may_match(from_json(predicate, spec.schema.arrow), known, 1)[0])
 
 
-def lays_out(conflicts: Sequence[Conflict]) -> bool:
+def changes_layout(conflicts: Sequence[Conflict]) -> bool:
     """Tell whether one of these gave the table another layout; it is the last then."""
     return bool(conflicts) and conflicts[-1].verdict is Verdict.RESTAGE
 
@@ -423,11 +431,11 @@ def _places_in(table: pa.Table) -> Iterator[tuple[Any, int]]:
 def _reason(close: Collection[KeyOverlap]) -> str:
     if not all(each.known for each in close):
         return "it may have written any key of the bucket"
-    if any(each.chosen for each in close):
+    if any(each.matches_predicate for each in close):
         return "it wrote rows that ours replaces"
-    if any(each.elsewhere for each in close):
+    if any(each.in_other_partition for each in close):
         return "both wrote the same keys, in different partitions"
-    if all(each.looked for each in close):
+    if all(each.only_looked_up for each in close):
         return "it wrote keys that ours looked up"
     return "both wrote the same keys"
 

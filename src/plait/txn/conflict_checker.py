@@ -26,12 +26,12 @@ from plait.model.request import WriteRequest
 from plait.read.condition import Condition
 from plait.state.state import TableState
 from plait.timeline import paths
-from plait.txn.conflict import OTHER_LAYOUT, Conflict, Judge, lays_out
-from plait.txn.keys import APART, UNKNOWN, Arrivals, KeyOverlap, Keys
+from plait.txn.conflict import OTHER_LAYOUT, Conflict, Judge, changes_layout
+from plait.txn.keys import DISJOINT, UNKNOWN, Arrivals, KeyOverlap, Keys
 from plait.txn.matrix import DATA, DATA_KINDS, HARMLESS, SERVICES, kind_of
 from plait.txn.refusal import AlreadyCommitted, ContractChanged, Ended, Refused
 from plait.txn.table_handle import TableHandle
-from plait.txn.tokens import find_applied, sealed
+from plait.txn.tokens import find_applied, with_digest
 
 _WINDOW_MAX = 100_000
 _ADDED = "it added columns to the table"
@@ -93,7 +93,7 @@ class ConflictChecker:
             Refused: it does not continue its stream, or a restore undid it.
         """
         try:
-            applied = find_applied(self.handle.store, state, sealed(token, digest))
+            applied = find_applied(self.handle.store, state, with_digest(token, digest))
         except (StreamError, UndoneError) as error:
             raise Refused(error) from None
         if applied is not None:
@@ -146,7 +146,9 @@ class ConflictChecker:
             if decision.bucket_spec_id != layout and decision.operation in (*DATA, *SERVICES):
                 if decision.operation in DATA:
                     conflicts.append(
-                        Conflict(decision, Verdict.RETRY, frozenset(), OTHER_LAYOUT, whole=True)
+                        Conflict(
+                            decision, Verdict.RETRY, frozenset(), OTHER_LAYOUT, whole_operation=True
+                        )
                     )
                 continue
             conflict = self._conflict_with(judge, decision, state)
@@ -188,7 +190,7 @@ class ConflictChecker:
                 conflicts.append(conflict)
             if _evolved(judge, decision, conflict):
                 conflicts.append(Conflict(decision, Verdict.RESTAGE, frozenset(), _ADDED))
-            if lays_out(conflicts):
+            if changes_layout(conflicts):
                 break
         # Share the head with the other users of this client: they need not read these decisions
         # again.
@@ -225,7 +227,7 @@ class ConflictChecker:
     ) -> Conflict | None:
         """Have one decision judged; what is on the store is read only if that is asked for."""
         spec = state.table.spec
-        shape = decision.operation is Operation.SCHEMA and not self.request.brings
+        shape = decision.operation is Operation.SCHEMA and not self.request.added_columns
         if shape and state.table.only_comments(decision.schema_id):
             return None  # but what rows bring along has the ids after those of the newest schema
         # Keys are cached by bucket, and buckets of two layouts cannot be compared: a new spec drops
@@ -233,7 +235,7 @@ class ConflictChecker:
         if not self._keys or self._keys[0].spec is not spec:
             try:
                 known = state.table.schemas
-                if self.request.brings:
+                if self.request.added_columns:
                     known = schemas_with(state.table, self.request)
             except SchemaError as error:
                 message = f"the columns changed while rows brought new ones along: {error.message}"
@@ -279,16 +281,16 @@ def was_read(
         return True
     for read in read_set.reads:
         where = None if read is None else Condition.of(from_json(read, schema), schema)
-        brought = keys.brings(theirs.changes, bucket, where)
-        if brought is None or len(brought):
+        added = keys.keys_added(theirs.changes, bucket, where)
+        if added is None or len(added):
             return True
         if not keys.spec.keyed:  # nobody can tell which rows they changed, if they did
             if _only_adds(theirs):
                 continue
             return True
         before = state.snapshot(keys.store, version=read_set.version)
-        took = keys.took(theirs.changes, bucket, where, before.files)
-        if took is None or len(took):
+        removed = keys.keys_removed(theirs.changes, bucket, where, before.files)
+        if removed is None or len(removed):
             return True
     return False
 
@@ -302,17 +304,17 @@ def compared(keys: Keys, judge: Judge, theirs: Decision, bucket: BucketId) -> Ke
         CorruptMetadataError, StorageError: a file cannot be read.
     """
     ours, here = judge.changes, frozenset([bucket])
-    far, parts = bool(judge.elsewhere(theirs, here)), Operation.TRANSACTION
-    asked = Arrivals(judge.takes_away, judge.operation is parts, theirs.operation is parts)
-    if far and not (here & judge.buckets or judge.looked_into(here)):
-        return keys.met_elsewhere(ours, theirs.changes, bucket, asked)
+    far, parts = bool(judge.in_other_partitions(theirs, here)), Operation.TRANSACTION
+    asked = Arrivals(judge.counts_removals, judge.operation is parts, theirs.operation is parts)
+    if far and not (here & judge.buckets or judge.looked_up_in(here)):
+        return keys.overlap_elsewhere(ours, theirs.changes, bucket, asked)
     adds = not keys.spec.keyed and _only_adds(theirs)
-    met = APART if adds else keys.met(ours, theirs.changes, bucket)
-    if far and met.apart:
-        met = keys.met_elsewhere(ours, theirs.changes, bucket, asked)
-    if met.apart and judge.replaces(bucket[0], theirs):
-        return _brought(keys, judge, theirs, bucket)
-    return met
+    overlap = DISJOINT if adds else keys.overlap(ours, theirs.changes, bucket)
+    if far and overlap.disjoint:
+        overlap = keys.overlap_elsewhere(ours, theirs.changes, bucket, asked)
+    if overlap.disjoint and judge.replaces(bucket[0], theirs):
+        return _added_keys(keys, judge, theirs, bucket)
+    return overlap
 
 
 def _only_adds(theirs: Decision) -> bool:
@@ -320,16 +322,16 @@ def _only_adds(theirs: Decision) -> bool:
     return not (theirs.changes.removed.num_rows or theirs.changes.masked.num_rows)
 
 
-def _brought(keys: Keys, judge: Judge, theirs: Decision, bucket: BucketId) -> KeyOverlap:
+def _added_keys(keys: Keys, judge: Judge, theirs: Decision, bucket: BucketId) -> KeyOverlap:
     """Return the keys of rows that they wrote among those that our predicate replaces."""
     schema, predicate = keys.spec.schema.arrow, judge.scope.predicate
     if predicate is None or judge.is_moved(theirs):
         return UNKNOWN  # under another layout no partition of theirs can be read
     where = Condition.of(from_json(predicate, schema), schema)
-    brought = keys.brings(theirs.changes, bucket, where)
-    if brought is None:
-        return replace(UNKNOWN, chosen=True)
-    return KeyOverlap(known=True, hashes=brought, chosen=True)
+    added = keys.keys_added(theirs.changes, bucket, where)
+    if added is None:
+        return replace(UNKNOWN, matches_predicate=True)
+    return KeyOverlap(known=True, hashes=added, matches_predicate=True)
 
 
 def _evolved(ours: Judge, theirs: Decision, conflict: Conflict | None) -> bool:
@@ -340,6 +342,6 @@ def _evolved(ours: Judge, theirs: Decision, conflict: Conflict | None) -> bool:
     if theirs.table is None or theirs.operation not in DATA:
         return False
     stops = conflict is not None and (
-        conflict.whole or conflict.verdict in (Verdict.RESTAGE, Verdict.INCOMPATIBLE)
+        conflict.whole_operation or conflict.verdict in (Verdict.RESTAGE, Verdict.INCOMPATIBLE)
     )
     return kind_of(ours.operation, ours.scope) in DATA_KINDS and not stops

@@ -36,7 +36,7 @@ _NEAR: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownKeys:
     """A record index and what came since: together every key that is live at a version."""
 
     manifest: Manifest
@@ -48,7 +48,9 @@ class Known:
         return not self.window.lost
 
 
-def load_known(handle: TableHandle, state: TableState, *, newest: bool = False) -> Known | None:
+def load_known_keys(
+    handle: TableHandle, state: TableState, *, newest: bool = False
+) -> KnownKeys | None:
     """Load what the index of a table knows at a version; None if it was not built.
 
     Args:
@@ -65,16 +67,16 @@ def load_known(handle: TableHandle, state: TableState, *, newest: bool = False) 
     manifest = _manifest(handle, state, newest=newest)
     if manifest is None or manifest.version > state.version:
         return None
-    return Known(manifest, _window(handle, state, manifest))
+    return KnownKeys(manifest, _window(handle, state, manifest))
 
 
-def load_newest_known(handle: TableHandle, state: TableState) -> Known | None:
-    """Do as ``load_known`` with the newest manifest, to report what the index has.
+def load_newest_known_keys(handle: TableHandle, state: TableState) -> KnownKeys | None:
+    """Do as ``load_known_keys`` with the newest manifest, to report what the index has.
 
     Raises:
         InstantExpiredError: the index has gone on to a version after the newest one that was seen.
     """
-    known = load_known(handle, state, newest=True)
+    known = load_known_keys(handle, state, newest=True)
     if known is None:
         require_newest(handle, state)
     return known
@@ -103,7 +105,9 @@ def _manifest(handle: TableHandle, state: TableState, *, newest: bool) -> Manife
     return known
 
 
-def entries_of(handle: TableHandle, known: Known, wanted: Hashes) -> tuple[IndexEntries, Places]:
+def entries_of(
+    handle: TableHandle, known: KnownKeys, wanted: Hashes
+) -> tuple[IndexEntries, Places]:
     """Return the newest entry of each hash and partition, and the partitions by number.
 
     Args:
@@ -220,11 +224,11 @@ class _Adding:
 
     def _with_keys(self, window: KeyWindow, decision: Decision) -> KeyWindow:
         changes, parts = decision.changes, [window.entries]
-        whole, told = dict(window.whole), set[BucketId]()
+        whole, listed = dict(window.whole), set[BucketId]()
         room = ENTRIES_MAX - len(window.entries)
         for row in changes.touched.to_pylist():
             bucket = partition_parse(row["partition"]), int(row["bucket"])
-            told.add(bucket)
+            listed.add(bucket)
             part = None
             if row["key_count"] <= room:
                 part = self._entries(window, decision, bucket, row["keys"])
@@ -235,7 +239,7 @@ class _Adding:
                 parts.append(part)
         # Files of a bucket without a digest of keys may have any key: the bucket is read whole.
         for bucket in _buckets(changes.added):
-            if bucket not in told:
+            if bucket not in listed:
                 whole[bucket] = decision.version
         entries = IndexEntries.concat(parts)
         return replace(window, entries=entries, whole=whole)

@@ -20,7 +20,7 @@ from plait.read.condition import Condition
 from plait.read.slices import SliceReader
 from plait.storage.port import Store
 
-_NOBODY: Hashes = np.zeros(0, dtype=np.uint64)
+_NO_KEYS: Hashes = np.zeros(0, dtype=np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +30,22 @@ class KeyOverlap:
     known: bool
     """Whether both sides list their keys; if not, they may share any."""
     hashes: Hashes
-    looked: bool = False
+    only_looked_up: bool = False
     """Whether we only looked these keys up."""
-    elsewhere: bool = False
+    in_other_partition: bool = False
     """Whether they wrote these keys in a partition other than ours."""
-    chosen: bool = False
+    matches_predicate: bool = False
     """Whether they wrote rows for which our predicate holds."""
 
     @property
-    def apart(self) -> bool:
+    def disjoint(self) -> bool:
         """Whether they certainly share none."""
         return self.known and not len(self.hashes)
 
 
-UNKNOWN = KeyOverlap(known=False, hashes=_NOBODY)
+UNKNOWN = KeyOverlap(known=False, hashes=_NO_KEYS)
 """The overlap of two commits whose keys are not both known."""
-APART = KeyOverlap(known=True, hashes=_NOBODY)
+DISJOINT = KeyOverlap(known=True, hashes=_NO_KEYS)
 """The two sides share no key."""
 
 
@@ -53,11 +53,11 @@ APART = KeyOverlap(known=True, hashes=_NOBODY)
 class Arrivals:
     """Which keys are compared in a table whose keys are unique across partitions."""
 
-    gone: bool = False
+    removals_count: bool = False
     """Whether keys that they removed count too; if they do not list them, any key may."""
-    ours_told: bool = False
+    ours_must_list: bool = False
     """Whether our files do not show every key that came in: a later operation removed some."""
-    theirs_told: bool = False
+    theirs_must_list: bool = False
     """Whether the same is true of their files."""
 
 
@@ -69,71 +69,77 @@ class Keys:
     spec: TableSpec
     schemas: Mapping[int, Schema]
     _loaded: dict[tuple[int, BucketId, bool], Hashes | None] = field(default_factory=dict)
-    _arrived: dict[tuple[int, BucketId], Hashes] = field(default_factory=dict)
+    _arrived_keys: dict[tuple[int, BucketId], Hashes] = field(default_factory=dict)
     _alive: list[Changes] = field(default_factory=list)
     """Keeps alive the objects whose ``id`` is a key of the cache."""
 
-    def met(self, ours: Changes, theirs: Changes, bucket: BucketId) -> KeyOverlap:
+    def overlap(self, ours: Changes, theirs: Changes, bucket: BucketId) -> KeyOverlap:
         """Compare the keys that we wrote or looked up in a bucket with those that others wrote.
 
         Raises:
             CorruptMetadataError: a file that says it is gone or damaged.
             StorageError: the store failed.
         """
-        written = _meet(self.of(ours, bucket), others := self.of(theirs, bucket))
-        if not written.apart:
+        written = _overlap_of(self.of(ours, bucket), others := self.of(theirs, bucket))
+        if not written.disjoint:
             return written
-        return replace(_meet(self.of(ours, bucket, lookups=True), others), looked=True)
+        return replace(
+            _overlap_of(self.of(ours, bucket, lookups=True), others), only_looked_up=True
+        )
 
-    def met_elsewhere(
+    def overlap_elsewhere(
         self, ours: Changes, theirs: Changes, bucket: BucketId, asked: Arrivals
     ) -> KeyOverlap:
         """Compare keys that we wrote under a bucket's number, in any partition, with theirs in it.
 
         Raises:
-            CorruptMetadataError, StorageError: as ``met``.
+            CorruptMetadataError, StorageError: as ``overlap``.
         """
-        others = self.arrived(theirs, bucket, told=asked.gone or asked.theirs_told)
-        parts = [_NOBODY]
+        others = self.keys_arrived(
+            theirs, bucket, must_list=asked.removals_count or asked.theirs_must_list
+        )
+        parts = [_NO_KEYS]
         for each in _numbered(ours, bucket[1]) if others is None or len(others) else ():
-            mine = self.arrived(ours, each, told=asked.ours_told)
+            mine = self.keys_arrived(ours, each, must_list=asked.ours_must_list)
             if mine is None:
-                return replace(UNKNOWN, elsewhere=True)
+                return replace(UNKNOWN, in_other_partition=True)
             parts.append(mine)
         if others is None:
-            return replace(UNKNOWN, elsewhere=True)
+            return replace(UNKNOWN, in_other_partition=True)
         shared = in_both(sorted_once(np.concatenate(parts)), others)
-        return KeyOverlap(known=True, hashes=shared, elsewhere=True)
+        return KeyOverlap(known=True, hashes=shared, in_other_partition=True)
 
-    def arrived(self, changes: Changes, bucket: BucketId, *, told: bool) -> Hashes | None:
+    def keys_arrived(self, changes: Changes, bucket: BucketId, *, must_list: bool) -> Hashes | None:
         """Load the keys that a bucket may have rows of since some changes, and no others.
 
         Where changes do not say which keys they touched, those of the files that they added, or
-        None (any key) if they must have ``told`` them.
+        None (any key) if they ``must_list`` them.
         """
         known = self.of(changes, bucket)
-        if known is not None or told:
+        if known is not None or must_list:
             return known
         place = id(changes), bucket
-        if place not in self._arrived:
+        if place not in self._arrived_keys:
             added = _of_bucket(changes.added, bucket)
-            self._arrived[place] = sorted_once(self._of_files(added, changes.masked))
-        return self._arrived[place]
+            self._arrived_keys[place] = sorted_once(self._of_files(added, changes.masked))
+        return self._arrived_keys[place]
 
-    def brings(self, theirs: Changes, bucket: BucketId, where: Condition | None) -> Hashes | None:
+    def keys_added(
+        self, theirs: Changes, bucket: BucketId, where: Condition | None
+    ) -> Hashes | None:
         """Return the keys of rows that they wrote in a bucket, and for which a condition holds.
 
         None: without keys nobody can tell which rows they wrote, and some row is there.
 
         Raises:
-            CorruptMetadataError, StorageError: as ``met``.
+            CorruptMetadataError, StorageError: as ``overlap``.
         """
         added = live_files(
             with_masks(unmasked(_of_bucket(theirs.added, bucket), version=-1), theirs.masked)
         )
         return self._chosen(theirs, bucket, added, where)
 
-    def took(
+    def keys_removed(
         self, theirs: Changes, bucket: BucketId, where: Condition | None, files: pa.Table
     ) -> Hashes | None:
         """Return the keys that they wrote of rows for which a condition held before, in files.
@@ -145,7 +151,7 @@ class Keys:
             files: those that the table had before (LIVE), of any bucket.
 
         Raises:
-            CorruptMetadataError, StorageError: as ``met``.
+            CorruptMetadataError, StorageError: as ``overlap``.
         """
         return self._chosen(theirs, bucket, live_files(_of_bucket(files, bucket)), where)
 
@@ -153,7 +159,7 @@ class Keys:
         self, theirs: Changes, bucket: BucketId, files: Iterable[LiveFile], where: Condition | None
     ) -> Hashes | None:
         written = self.of(theirs, bucket) if self.spec.keyed else None
-        parts = [_NOBODY]
+        parts = [_NO_KEYS]
         for file in files:
             for rows in self._reader().rows(file, columns=self.spec.key, where=where):
                 if written is None and rows.num_rows:
@@ -200,12 +206,12 @@ class Keys:
                 parts.append(self._of_files(_of_bucket(changes.added, bucket), changes.masked))
             elif kind != KEYS_NONE:
                 return None
-        return sorted_once(np.concatenate(parts)) if parts else _NOBODY
+        return sorted_once(np.concatenate(parts)) if parts else _NO_KEYS
 
     def _of_files(self, added: pa.Table, masked: pa.Table) -> Hashes:
         """Return the keys of the rows that the commit shows: those that lost are masked."""
         parts = [key_hashes(batch, self.spec.key) for batch in self._key_columns(added, masked)]
-        return np.concatenate([_NOBODY, *parts])
+        return np.concatenate([_NO_KEYS, *parts])
 
     def _key_columns(self, added: pa.Table, masked: pa.Table) -> Iterator[pa.RecordBatch]:
         reader = self._reader()
@@ -217,7 +223,7 @@ class Keys:
         return SliceReader(self.store, schemas)
 
 
-def _meet(ours: Hashes | None, theirs: Hashes | None) -> KeyOverlap:
+def _overlap_of(ours: Hashes | None, theirs: Hashes | None) -> KeyOverlap:
     if ours is None or theirs is None:
         return UNKNOWN
     return KeyOverlap(known=True, hashes=in_both(ours, theirs))

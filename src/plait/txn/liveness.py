@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from plait.timeline.pending import PendingInstant
-from plait.txn.signs_of_life import Silence
+from plait.txn.liveness_cache import Silence
 from plait.txn.table_handle import TableHandle
 
 _BEATS = 2
@@ -40,7 +40,7 @@ def is_alive(
         return True
     fresh_s = _BEATS * handle.cache.known().table.options.seconds("heartbeat.interval")
     silence = Silence(pending.touched_ms, silent, limit_ms, fresh_s)
-    return handle.doubts.spares(handle.ports.clock, str(pending.instant), silence)
+    return handle.sleep_guard.is_inconclusive(handle.ports.clock, str(pending.instant), silence)
 
 
 def silence_ms(pending: PendingInstant, now_ms: int | None) -> int | None:

@@ -97,9 +97,9 @@ class Cell:
     """What a meeting means."""
 
     meets: Meets
-    apart: Verdict
+    other_keys: Verdict
     """Verdict for a bucket in which they wrote other keys than we did."""
-    same: Verdict
+    same_key: Verdict
     """Verdict for a bucket in which they wrote a key of ours, or may have."""
 
 

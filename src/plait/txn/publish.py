@@ -25,10 +25,10 @@ from plait.model.document import sealed_checksum
 from plait.model.instant import after, time_ms, time_text
 from plait.state.state import (
     TableState,
-    decided_sums,
     features_in_use,
     require_usable,
     require_writable,
+    statistics_after_decision,
 )
 from plait.timeline import codec, paths
 from plait.txn.table_handle import TableHandle
@@ -60,7 +60,7 @@ def publish(
     draft: Decision,
     manifests: Mapping[str, object] | None = None,
     *,
-    met: bool = False,
+    just_read: bool = False,
 ) -> Won | Lost:
     """Try to make ``draft`` the decision after ``state``.
 
@@ -69,7 +69,7 @@ def publish(
     live files. Every decision comes by here, so this is where the contract is judged: the one at
     ``state`` is the one at the new version, or the slot is lost (INV-12).
 
-    ``met``: the newest decision of ``state`` was read a moment ago, in a slot that was lost to it.
+    ``just_read``: the newest decision of ``state`` was read a moment ago, from the slot we lost.
 
     Raises:
         ContractError: this client was opened under another contract; nothing was written.
@@ -97,12 +97,12 @@ def publish(
     )
     needed = features_of(draft, features_in_use(state, table), table.allowed or ())
     require_usable(state, needed.used, table)
-    live = decided_sums(handle.store, state, draft.changes)
+    live = statistics_after_decision(handle.store, state, draft.changes)
     decision = replace(decision, features=needed.readers, writer_features=needed.writers, live=live)
     body = codec.encode(decision, manifests)
     won = replace(decision, checksum=sealed_checksum(body))
     handle.ports.observer.phase("publish", version=decision.version, instant=str(draft.instant))
-    if not met:
+    if not just_read:
         with suppress(StorageError):  # the look after the put decides
             handle.cache.require_same_table(state)
     return _put(handle, state, won, body)

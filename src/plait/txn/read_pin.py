@@ -23,7 +23,7 @@ from plait.model.history import ReaderEntry
 from plait.state.state import TableState
 from plait.storage.port import FileInfo
 from plait.timeline import paths
-from plait.txn.signs_of_life import Silence
+from plait.txn.liveness_cache import Silence
 from plait.txn.table_handle import TableHandle, client
 
 Found = TypeVar("Found")
@@ -181,7 +181,7 @@ def load_read_pins(handle: TableHandle) -> list[ReadPinInfo]:
         if body is None:
             continue
         version, ttl_s, host, pid = _read(info.path, body)
-        expired = _ran_out(handle, info, ttl_s, now)
+        expired = _has_expired(handle, info, ttl_s, now)
         leases.append(ReadPinInfo(info.path, version, expired, host, pid, info.modified_ms))
     return leases
 
@@ -238,9 +238,9 @@ def list_readers(handle: TableHandle) -> tuple[ReaderEntry, ...]:
     return tuple(sorted(readers, key=lambda reader: (reader.version, reader.host, reader.pid)))
 
 
-def _ran_out(handle: TableHandle, info: FileInfo, ttl_s: float, now_ms: int) -> bool:
+def _has_expired(handle: TableHandle, info: FileInfo, ttl_s: float, now_ms: int) -> bool:
     if info.modified_ms is None or now_ms - info.modified_ms <= ttl_s * 1000:
         return False
     silent_ms = now_ms - info.modified_ms
     silence = Silence(info.modified_ms, silent_ms, ttl_s * 1000, _RENEWALS * RENEW_S)
-    return not handle.doubts.spares(handle.ports.clock, info.path, silence)
+    return not handle.sleep_guard.is_inconclusive(handle.ports.clock, info.path, silence)

@@ -22,8 +22,8 @@ from plait.model.instant import Instant, Outcome
 from plait.state.state import TableState
 from plait.timeline.pending import PendingInstant, load_pending
 from plait.txn.liveness import is_alive, silence_ms
+from plait.txn.liveness_cache import renew_signs
 from plait.txn.rollback import end_instants, find_outcome, find_outcomes
-from plait.txn.signs_of_life import renew_signs
 from plait.txn.table_handle import TableHandle
 
 _log = logging.getLogger(__name__)
@@ -199,9 +199,9 @@ def maintain(handle: TableHandle) -> None:
     try:
         state = handle.cache.known()
         due = _first_of_its_time(state)
-        if handle.sightings.met_silence:
+        if handle.heartbeat_cache.silence_seen:
             every_s = state.table.options.seconds("heartbeat.timeout")
-            due |= handle.sightings.take_met_silence(handle.ports.clock, every_s=every_s)
+            due |= handle.heartbeat_cache.take_silence_seen(handle.ports.clock, every_s=every_s)
         due |= handle.cache.checkpoint(state.table.options.count("checkpoint.interval"))
         if due:
             roll_back_failed(handle, reason="found dead by another writer")

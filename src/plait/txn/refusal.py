@@ -42,23 +42,23 @@ def find_commit(store: Store, state: TableState, commit_id: str) -> int | None:
     Raises:
         UndoneError: a restore undid it, and no replay names it since.
     """
-    undone: list[int] = []
+    reverted: list[int] = []
     for version in state.find_commits(store, commit_id):
         if contains(state, version):
             return version
-        undone.append(version)
-    if not undone:
+        reverted.append(version)
+    if not reverted:
         return None
     replays = [at for at, name in state.lineage.replays if name == commit_id]
     # A replay counts if it came after the newest commit that was undone, and if no restore undid
     # the replay itself.
-    if any(contains(state, at) and at > undone[0] for at in replays):
+    if any(contains(state, at) and at > reverted[0] for at in replays):
         return None
     what = f"commit id {commit_id!r}"
-    raise undone_error(what, state, undone[0], commit_id=commit_id)
+    raise undone_error(what, state, reverted[0], commit_id=commit_id)
 
 
-def find_lost(state: TableState, application: str) -> int | None:
+def find_undone_position(state: TableState, application: str) -> int | None:
     """Return what decided where a stream continues, if a restore undid that version."""
     last = state.streams.get(application)
     since = state.lineage.restarts.get(application) if last is None else last.source

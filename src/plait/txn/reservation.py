@@ -148,7 +148,9 @@ class ReservationQueue:
         # while the buckets are staged again.
         due = rounds + 1 >= head.table.options.count("commit.reserve.after")
         due = due and judge.operation not in SERVICES
-        reserves = due and not self._reserved and (lost or bool(self.before_us(head, judge)))
+        reserves = (
+            due and not self._reserved and (lost or bool(self.older_reservations(head, judge)))
+        )
         if reserves:
             self._reserve(head, judge)
         state = self.handle.cache.known() if reserves else head
@@ -164,7 +166,7 @@ class ReservationQueue:
             except (CommitRetriesExhaustedError, CommitOutcomeUnknownError) as error:
                 _log.warning("instant %s continues without a reservation: %s", self.instant, error)
 
-    def before_us(self, head: TableState, judge: Judge) -> list[Instant]:
+    def older_reservations(self, head: TableState, judge: Judge) -> list[Instant]:
         """Return the holders that we respect, oldest first: older, alive, and in our place."""
         holders: list[Instant] = []
         for each in head.reservations:
@@ -183,7 +185,7 @@ class ReservationQueue:
             judge: knows our place.
             until: by the monotonic clock: not longer in any case.
         """
-        first = self.before_us(head, judge)
+        first = self.older_reservations(head, judge)
         if not first:
             return False
         handle, left, clock = self.handle, first, self.handle.ports.clock
@@ -197,13 +199,15 @@ class ReservationQueue:
             head = handle.cache.refresh(checked=False)
             # Wait only for those that were there at first. Later ones wait for us if we reserved,
             # and otherwise a steady stream of them would keep us here until the deadline.
-            left = [each for each in self.before_us(head, judge) if each in first]
+            left = [each for each in self.older_reservations(head, judge) if each in first]
             if len(left) < before:
                 moved = looked
             through, rest_s = len(first) - len(left), _REST * (clock.monotonic() - looked)
-            due_s = _due_s(len(left), through, looked - began, looked - moved, rest_s)
+            due_s = _next_look_s(len(left), through, looked - began, looked - moved, rest_s)
             backoff.length_s = min(max(rest_s, min(backoff.length_s, due_s)), _POLL_S_MAX)
-        handle.sightings.keep(each.reserved.holder for each in handle.cache.known().reservations)
+        handle.heartbeat_cache.keep(
+            each.reserved.holder for each in handle.cache.known().reservations
+        )
         return True
 
     def _silent(self, holder: Instant, *, first: bool) -> bool:
@@ -213,18 +217,18 @@ class ReservationQueue:
         handle = self.handle
         interval_s = handle.cache.known().table.options.seconds("heartbeat.interval")
         every_s = interval_s if first else _SILENT * interval_s
-        found_s = handle.sightings.silence_s(
+        found_s = handle.heartbeat_cache.silence_s(
             handle.store, handle.ports.clock, holder, every_s=every_s
         )
         silent = found_s > _SILENT * interval_s
         if silent:
             # A silent holder may be dead: the maintenance after our commit looks for it.
-            handle.sightings.meet_silence()
+            handle.heartbeat_cache.note_silence()
             self._given_up.add(holder.nonce)
         return silent
 
 
-def _due_s(left: int, through: int, waited_s: float, stuck_s: float, rest_s: float) -> float:
+def _next_look_s(left: int, through: int, waited_s: float, stuck_s: float, rest_s: float) -> float:
     """Tell when a look may find another number before us, judging by those that were through."""
     next_s = max(_POLL_S_NEXT, rest_s)
     turns_s = (left - 1) * waited_s / through / _LOOKS if through else left * next_s
@@ -240,6 +244,6 @@ def _meets(judge: Judge, reserved: Reserved) -> bool:
     """
     if reserved.scope.kind == SCOPE_TABLE:
         return True
-    if judge.numbered(reserved.buckets):
+    if judge.own_with_numbers_of(reserved.buckets):
         return True  # keys of theirs may come in there
     return judge.meeting(reserved.scope, frozenset(reserved.buckets)) is not None

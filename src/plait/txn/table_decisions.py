@@ -13,7 +13,7 @@ from plait.errors import (
     TableExistsError,
 )
 from plait.locks.identity import FORMAT_VERSION
-from plait.model.decision import CommitResult, Decision, Sums
+from plait.model.decision import CommitResult, Decision, TableStatistics
 from plait.model.instant import Action, Instant, Operation, time_text
 from plait.ports import Ports
 from plait.state.state import TableState
@@ -43,7 +43,7 @@ def create_table(store: Store, ports: Ports, table: TableDef) -> TableState:
         action=Action.CREATE,
         operation=Operation.CREATE,
         base=-1,
-        live=Sums(),
+        live=TableStatistics(),
         table=table.to_dict(),
         client=client(),
     )

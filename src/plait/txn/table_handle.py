@@ -12,7 +12,7 @@ from plait.errors import CapabilityMissingError, CorruptMetadataError, OptionErr
 from plait.index.cache import IndexCache
 from plait.locks import open_lock
 from plait.locks.identity import require_identity
-from plait.locks.port import LockProvider, ServedLock, SlotLender
+from plait.locks.port import ExternalCommitLock, LockProvider, ServedLock
 from plait.model.consent import NOTHING, Consent
 from plait.model.contract import Contract
 from plait.model.decision import Decision
@@ -22,9 +22,9 @@ from plait.state.cache import StateCache
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import paths
-from plait.timeline.lent_slots import LentStore, plain_store
+from plait.timeline.external_commits import ExternalCommitStore, plain_store
+from plait.txn.liveness_cache import HeartbeatCache, SleepGuard
 from plait.txn.refusal import contract_changed
-from plait.txn.signs_of_life import Doubts, Sightings
 
 _log = logging.getLogger(__name__)
 
@@ -51,8 +51,8 @@ class TableHandle:
     """Called after each commit of this client; None: the client does no upkeep."""
     consent: Consent = NOTHING
     """The places outside of the table that may be connected with, if its metadata names them."""
-    sightings: Sightings = field(default_factory=Sightings)
-    doubts: Doubts = field(default_factory=Doubts)
+    heartbeat_cache: HeartbeatCache = field(default_factory=HeartbeatCache)
+    sleep_guard: SleepGuard = field(default_factory=SleepGuard)
     index_cache: IndexCache = field(default_factory=IndexCache)
     """The parts of the record index that this client has read."""
 
@@ -205,9 +205,9 @@ def make_handle(
         ConsentError: servers decide the table's slots, and the caller did not allow them.
     """
     provider = open_lock(lock, store, ports, consent)
-    arbiter = provider.arbiter if isinstance(provider, SlotLender) else None
+    arbiter = provider.arbiter if isinstance(provider, ExternalCommitLock) else None
     if arbiter is not None:
-        store = LentStore(store, arbiter)
+        store = ExternalCommitStore(store, arbiter)
         known, cache = cache, StateCache(store, ports)
         cache.identity = None if known is None else known.identity
     return TableHandle(store, ports, cache or StateCache(store, ports), provider, consent=consent)

@@ -28,7 +28,13 @@ from plait.model.request import WriteRequest
 from plait.model.stream import Position, find_gap
 from plait.state.state import TableState
 from plait.storage.port import Store
-from plait.txn.refusal import contains, find_commit, find_lost, require_contained, undone_error
+from plait.txn.refusal import (
+    contains,
+    find_commit,
+    find_undone_position,
+    require_contained,
+    undone_error,
+)
 from plait.txn.table_handle import TableHandle
 
 _SHOWN = 120
@@ -38,7 +44,7 @@ _NEW = (
 )
 
 
-def sealed(token: Token, digest: Digest | None) -> Token:
+def with_digest(token: Token, digest: Digest | None) -> Token:
     """Return a token with the digest of the rows that were staged for it."""
     return token if token.digest is not None else replace(token, digest=digest)
 
@@ -56,7 +62,7 @@ def find_applied(store: Store, state: TableState, token: Token) -> int | None:
         UndoneError: a restore undid it, or the last epoch of its stream, and no replay followed.
     """
     last = state.streams.get(token.application)
-    lost = find_lost(state, token.application)
+    lost = find_undone_position(state, token.application)
     if lost is not None:
         return _require_kept(store, state, token, lost)
     if last is None:
@@ -120,15 +126,15 @@ def _look_up(store: Store, state: TableState, token: Token) -> Position | None:
     same = pc.and_(
         pc.equal(rows["application"], token.application), pc.equal(rows["epoch"], token.epoch)
     )
-    undone: list[int] = []
+    reverted: list[int] = []
     for row in rows.filter(same).to_pylist():
         version = int(row["version"])
         if contains(state, version):
             return Position(Token.from_dict(json.loads(row["token"])), version)
-        undone.append(version)
-    if undone:
+        reverted.append(version)
+    if reverted:
         what = f"epoch {token.epoch} of stream {token.application!r}"
-        raise undone_error(what, state, undone[-1], token=token.to_dict())
+        raise undone_error(what, state, reverted[-1], token=token.to_dict())
     return None
 
 
@@ -210,7 +216,7 @@ def first_result(handle: TableHandle, request: WriteRequest, version: int) -> Co
         return result_at(handle, version)
     except UndoneError:
         if _is_free(handle, request):
-            raise let_through(request) from None
+            raise replayed_meanwhile(request) from None
         raise
 
 
@@ -226,7 +232,7 @@ def _is_free(handle: TableHandle, request: WriteRequest) -> bool:
     return False
 
 
-def let_through(request: WriteRequest) -> UndoneError:
+def replayed_meanwhile(request: WriteRequest) -> UndoneError:
     """Say that a write was applied and undone, and may be applied again, all while it went on."""
     token = request.token
     what = f"commit id {request.commit_id!r}" if token is None else f"epoch {token.epoch}"

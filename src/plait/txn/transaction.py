@@ -44,7 +44,7 @@ from plait.model.history import iso
 from plait.model.instant import Instant, Outcome, State
 from plait.model.request import WriteRequest
 from plait.model.sink_ledger import SinkLedger
-from plait.read.plan import Wants
+from plait.read.plan import FileFilter
 from plait.state.state import TableState, require_usable, require_writable
 from plait.storage.port import Store
 from plait.timeline import paths
@@ -151,7 +151,7 @@ def request_instant(
     return path
 
 
-def require_welcome(handle: TableHandle, base: TableState) -> None:
+def require_write_access(handle: TableHandle, base: TableState) -> None:
     """Refuse a client of another contract, or that lacks a feature of writers.
 
     Raises:
@@ -364,7 +364,7 @@ class OptimisticTransaction:
         )
         try:
             txn._look_back()
-            txn._require_welcome()
+            txn._require_write_access()
         except BaseException:
             heartbeat.stop()  # nobody will: the instant must not seem alive
             raise
@@ -385,17 +385,17 @@ class OptimisticTransaction:
             self.abort(refused.error.message, wrote=self.distributed)
             raise refused.error from None
 
-    def _require_welcome(self) -> None:
+    def _require_write_access(self) -> None:
         """Refuse a client of another contract (INV-12), or that lacks a feature of writers."""
         try:
-            require_welcome(self.handle, self.base)
+            require_write_access(self.handle, self.base)
         except (ContractError, UnsupportedFeatureError) as error:
             self.abort(error.message, wrote=self.distributed)
             raise
 
     # --- stage -----------------------------------------------------------------------------
 
-    def ask(self, request: WriteRequest) -> None:
+    def replace_request(self, request: WriteRequest) -> None:
         """Replace the request by one that has the columns that its rows add."""
         self.request, self.checker = request, replace(self.checker, request=request)
 
@@ -422,15 +422,15 @@ class OptimisticTransaction:
             raise self._ended(ended_by.version, ended.reason)
 
     @contextmanager
-    def standing(self) -> Iterator[None]:
+    def guard_rollback(self) -> Iterator[None]:
         """Raise RolledBackError if the block fails because a recoverer deleted our files."""
         try:
             yield
         except (CorruptMetadataError, StorageError):
-            self._require_standing()
+            self._require_not_rolled_back()
             raise  # the damage is real, or the store failed
 
-    def _require_standing(self) -> None:
+    def _require_not_rolled_back(self) -> None:
         if not self.open:
             return
         try:
@@ -453,7 +453,7 @@ class OptimisticTransaction:
         *,
         carrier: Carrier | None = None,
         restage: Restage | None = None,
-        wants: Wants | None = None,
+        file_filter: FileFilter | None = None,
     ) -> CommitResult:
         """Validate and publish what was staged; redo buckets where others were first.
 
@@ -465,7 +465,7 @@ class OptimisticTransaction:
             carrier: carries what was staged over rewrites; by default as rows of a writer.
             restage: stages everything again under a new layout, with the scope that it has there;
                 None where that is impossible.
-            wants: which files the operation looks at; None: any.
+            file_filter: which files a redo loads; None for all.
 
         Raises:
             ConflictError: another commit was first, and redoing is not allowed or possible.
@@ -492,7 +492,7 @@ class OptimisticTransaction:
             ReservationQueue(self.handle, self.instant, self.check_alive),
             self.check_alive,
             self.base,
-            StagedChanges(status, status, scope, rests_on, reads, wants),
+            StagedChanges(status, status, scope, rests_on, reads, file_filter),
         )
         try:
             decision = commit.run()
@@ -526,7 +526,7 @@ class OptimisticTransaction:
         """What the rows rest on, as far as the caller said: the base, if not something older."""
         return self.request.read_set or ReadSet(self.base.version)
 
-    def stand_at_base(
+    def end_unchanged(
         self, status: WriteStatus, read_set: ReadSet | None = None
     ) -> CommitResult | None:
         """End a transaction that changed nothing (RFC 0016); None if it needs a version."""
@@ -581,7 +581,7 @@ class OptimisticTransaction:
             wrote: stops all writing, then returns whether a file may be on the store.
         """
         try:
-            with self.standing():
+            with self.guard_rollback():
                 self.result = commit()
         except AlreadyCommitted as applied:
             self.abort("its commit id or token was applied meanwhile", wrote=wrote())

@@ -61,7 +61,7 @@ class Gathered:
     retried: bool = False
     """Whether attempts failed that may have left files which nobody names."""
 
-    def require_usable(self, spec: TableSpec, ours: Instant, *, brings: bool) -> None:
+    def require_usable(self, spec: TableSpec, ours: Instant, *, adds_columns: bool) -> None:
         """Refuse another layout of the table, unless all that was staged are rows to be merged.
 
         Rows lie in runs as they came, and so can be divided under any layout. Final files cannot.
@@ -74,7 +74,7 @@ class Gathered:
         before = self.spec
         same = spec.schema.same_columns(before.schema)
         final = any(not status.changes.nothing for status in self.statuses)
-        foreseen = not (final and brings) or spec.schema.id == before.schema.id
+        foreseen = not (final and adds_columns) or spec.schema.id == before.schema.id
         if same and foreseen and replace(spec, schema=before.schema) == before:
             return
         merged = any(map(_removes, (*self.foreign, *self.runs)))
@@ -138,7 +138,7 @@ def decide(
     engine = _Engine(handle.store, gathered)
     with Writer(handle, request, default=engine, instant=instant) as writer:
         table = with_columns_of(handle.cache.known().table, request)
-        gathered.require_usable(table.spec, instant, brings=bool(request.brings))
+        gathered.require_usable(table.spec, instant, adds_columns=bool(request.added_columns))
         for removes, reader in gathered.arrivals(handle.store):
             if removes:
                 writer.remove(reader)
@@ -199,8 +199,8 @@ class _Staging(ForwardingStaging):
         Raises:
             RetryableConflictError: final files were staged, or removals would mean something else.
         """
-        brings = bool(plan.request.brings)
-        self._gathered.require_usable(plan.spec, plan.instant, brings=brings)
+        adds_columns = bool(plan.request.added_columns)
+        self._gathered.require_usable(plan.spec, plan.instant, adds_columns=adds_columns)
         fresh = _Staging(plan, self._announce, self._store, self._gathered)
         fresh._inner.close()
         fresh._inner = self._inner.restaged(plan)

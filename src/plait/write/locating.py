@@ -17,7 +17,7 @@ from plait.files.hash import Hashes
 from plait.model.bucket import Partition, partition_text
 from plait.model.plan import Snapshot
 from plait.state.state import TableState
-from plait.txn.key_window import entries_of, forget_index, is_of_index, load_known
+from plait.txn.key_window import entries_of, forget_index, is_of_index, load_known_keys
 from plait.txn.table_handle import TableHandle
 
 _log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def located(handle: TableHandle, snapshot: Snapshot, staging: Staging) -> Snapsh
 
 def _places_of(handle: TableHandle, state: TableState, hashes: Hashes) -> set[str] | None:
     """Return the partitions that may have keys; None: nobody knows."""
-    known = load_known(handle, state)
+    known = load_known_keys(handle, state)
     if known is None or not known.usable:
         return None
     entries, places = entries_of(handle, known, hashes)

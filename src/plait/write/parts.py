@@ -28,7 +28,7 @@ from plait.model.instant import Operation
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.request import WritePlan, WriteRequest
 from plait.model.sink_ledger import SinkLedger
-from plait.read.plan import Wanted, Wants, everything, wanted_in, wanted_where
+from plait.read.plan import FileCriteria, FileFilter, all_files, filter_partitions, filter_where
 from plait.state.state import TableState
 from plait.txn.commit import Restaged
 from plait.txn.table_handle import TableHandle
@@ -52,7 +52,7 @@ class WritePart:
     status: WriteStatus = field(init=False)
     """What it staged last."""
 
-    def wants(self, spec: TableSpec) -> Wanted:
+    def file_filter(self, spec: TableSpec) -> FileCriteria:
         """Return which files it looks at, once all rows came: of a large table, load no others.
 
         This is asked for each snapshot, because a new layout puts the rows into other partitions.
@@ -60,9 +60,9 @@ class WritePart:
         request = self.plan.request
         by_predicate = request.operation in (Operation.DELETE, Operation.UPDATE)
         if by_predicate and request.predicate is not None:
-            return wanted_where(from_json(request.predicate, spec.schema.arrow))(spec)
+            return filter_where(from_json(request.predicate, spec.schema.arrow))(spec)
         partitions = self.staging.reach()
-        return (everything if partitions is None else wanted_in(partitions))(spec)
+        return (all_files if partitions is None else filter_partitions(partitions))(spec)
 
 
 @dataclass(slots=True)
@@ -107,20 +107,20 @@ class WriteParts:
         return part
 
     @property
-    def _wants(self) -> Wants | None:
+    def _file_filter(self) -> FileFilter | None:
         """Which files the operation looks at; None: any.
 
         The transaction does not keep it. It would hold the staging, which holds the transaction,
         and a writer that was dropped would beat on until the next collection of cycles.
         """
-        return self.begun[0].wants if self.alone else None
+        return self.begun[0].file_filter if self.alone else None
 
     def look_at(self, state: TableState) -> None:
         """Have the first part staged on a version; a writer that adds rows looks at no file."""
         if self.alone and self.begun[0].plan.request.operation is Operation.APPEND:
             self.snapshot = state.blank()
         else:
-            self.snapshot = state.snapshot(self.handle.store, wants=self._wants)
+            self.snapshot = state.snapshot(self.handle.store, file_filter=self._file_filter)
 
     def stage(self, part: WritePart, buckets: frozenset[BucketId] | None = None) -> None:
         """Stage a part, or some of its buckets again, on the result of the parts before it."""
@@ -142,12 +142,14 @@ class WriteParts:
         read_set = self._read_set(scanned)
         self.reading = read_set is not None or table.isolation == "serializable"
         status = self._status()
-        idle = txn.stand_at_base(status, read_set)
+        idle = txn.end_unchanged(status, read_set)
         if idle is not None:
             return idle
         scope = self._scope(table)
         redo, restage = self._redo, self._restage
-        return txn.commit(status, scope, redo, read_set, restage=restage, wants=self._wants)
+        return txn.commit(
+            status, scope, redo, read_set, restage=restage, file_filter=self._file_filter
+        )
 
     def end(self, publish: Callable[[], CommitResult], reason: str | None) -> None:
         """Commit, or roll back if there is a reason; then drop what the parts hold.
@@ -194,7 +196,7 @@ class WriteParts:
             if part is self.begun[0]:
                 self.look_at(head)
             self.stage(part)
-        return Restaged(self._status(), self._scope(head.table), self._wants)
+        return Restaged(self._status(), self._scope(head.table), self._file_filter)
 
     def _read_set(self, scanned: Iterable[dict[str, object] | None]) -> ReadSet | None:
         """Return what the rows depend on, at the oldest version of it; None: on the base alone."""

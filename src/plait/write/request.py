@@ -108,7 +108,7 @@ def write_request(  # noqa: PLR0913 - each by name, as every write
         read_set=read_set,
         token=token,
         clauses=partial(spec) if missing_columns == "keep" else None,
-        evolves=evolve == "add",
+        adds_columns=evolve == "add",
     )
     return _checked(request, spec)
 
@@ -166,7 +166,7 @@ def merge_request(
         message = "a merge needs clauses"
         hint = "for example matched=[Update()], not_matched=[Insert()]"
         raise OptionError(message, hint=hint, key="matched", value="[]")
-    if clauses.by_source and spec.across:
+    if clauses.by_source and spec.unique_in_table:
         message = "not_matched_by_source is not possible where keys are unique in the table"
         hint = "delete(where=...) or update(..., where=...) in the same transaction()"
         raise OptionError(message, hint=hint, key="not_matched_by_source", value="given")
@@ -263,11 +263,11 @@ def plan_of(
         RetryableConflictError: columns that it names have been renamed or dropped since.
     """
     known, added = table.spec.schema, frozenset[int]()
-    if request.brings:
+    if request.added_columns:
         table = with_columns_of(table, request)
         added = _brought_ids(request, table.spec.schema)
         added |= frozenset(ids_in(table.spec.schema.arrow)).difference(ids_in(known.arrow))
-    spec = replace(table.spec, finite=request.finite)
+    spec = replace(table.spec, rejects_nan_in=request.rejects_nan_in)
     return WritePlan(
         _checked(_by_columns(_by_layout(request, spec), known), spec),
         store,
@@ -287,11 +287,11 @@ def _brought_ids(request: WriteRequest, schema: Schema) -> frozenset[int]:
 
     Nobody promised the rows these ids: they follow the names of the columns.
     """
-    brought = {tuple(path_parts(each.path)) for each in request.brings or ()}
+    added = {tuple(path_parts(each.path)) for each in request.added_columns or ()}
     return frozenset(
         number
         for path, number in ids_by_path(schema.arrow)
-        if any(tuple(path[:end]) in brought for end in range(1, len(path) + 1))
+        if any(tuple(path[:end]) in added for end in range(1, len(path) + 1))
     )
 
 

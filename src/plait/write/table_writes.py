@@ -12,7 +12,7 @@ from plait.arrow.check import prepare_all
 from plait.arrow.clauses import rows_spec
 from plait.arrow.memory import MemoryLimits
 from plait.arrow.merge_into import Merging
-from plait.definition.evolving import bringing, with_columns_of
+from plait.definition.evolving import with_added_columns, with_columns_of
 from plait.definition.table_def import TableDef
 from plait.model.clauses import Clauses, Insert, Matched
 from plait.model.data import Data
@@ -78,8 +78,8 @@ class Writes(Namespace):
 
     def _write(self, request: WriteRequest, data: object) -> CommitResult:
         table = self._handle.cache.known().table
-        if request.evolves and isinstance(data, (pa.Table, pa.RecordBatch)):
-            table = with_columns_of(table, bringing(request, table, data.schema))
+        if request.adds_columns and isinstance(data, (pa.Table, pa.RecordBatch)):
+            table = with_columns_of(table, with_added_columns(request, table, data.schema))
         return write_once(self._writer, request, table, data)
 
     def _change(self, request: WriteRequest, session: object) -> CommitResult:

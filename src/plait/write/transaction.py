@@ -208,7 +208,7 @@ class Transaction:
         engine = self._default if data is None else engine_for(data, self._default)
         part = parts.begin(request, engine, replicas)
         try:
-            with txn.standing():
+            with txn.guard_rollback():
                 if data is not None:
                     part.staging.write(data)
                 parts.stage(part)

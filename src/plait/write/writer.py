@@ -18,9 +18,9 @@ from plait.model.decision import CommitResult, Token
 from plait.model.instant import Instant
 from plait.model.request import WritePlan, WriteRequest
 from plait.txn.table_handle import TableHandle
-from plait.txn.tokens import find_epoch, find_result, let_through, result_at
+from plait.txn.tokens import find_epoch, find_result, replayed_meanwhile, result_at
 from plait.txn.transaction import AlreadyCommitted, OptimisticTransaction
-from plait.write.bringing import bring
+from plait.write.added_columns import resolve_added_columns
 from plait.write.parts import WritePart, WriteParts
 from plait.write.replication import Replication, replication_of
 from plait.write.request import plan_of
@@ -133,9 +133,9 @@ class Writer:
             return
         parts = self._require_open()
         parts.txn.check_alive()
-        rows = self._bring(data, parts) if self._request.evolves else data
+        rows = self._resolve_added_columns(data, parts) if self._request.adds_columns else data
         part = self._part_for(rows, parts)
-        with parts.txn.standing():
+        with parts.txn.guard_rollback():
             part.staging.write(rows)
 
     def remove(self, keys: object) -> None:
@@ -166,7 +166,7 @@ class Writer:
         [(1, 3), (2, 2)]
         """
         require_removals(self._request)
-        if self._request.evolves and self._request.brings is None:
+        if self._request.adds_columns and self._request.added_columns is None:
             message = "keys are removed before rows came, and rows say which columns are added"
             hint = "write rows first, or omit evolve='add'"
             raise OptionError(message, hint=hint, key="evolve", value="add")
@@ -180,7 +180,7 @@ class Writer:
         parts = self._require_open()
         parts.txn.check_alive()
         part = self._part_for(keys, parts)
-        with parts.txn.standing():
+        with parts.txn.guard_rollback():
             part.staging.remove(keys)
 
     def _is_applied(self) -> bool:
@@ -217,13 +217,15 @@ class Writer:
         parts.stage(parts.begun[0])
         return parts.publish()
 
-    def _bring(self, data: object, parts: WriteParts) -> object:
+    def _resolve_added_columns(self, data: object, parts: WriteParts) -> object:
         """Find out which columns the first rows bring along; return data to write in its place."""
         engine, sinks = engine_for(data, self._default), self._replicas is not None
-        data, request = bring(data, engine, self._request, parts.txn.base.table, sinks=sinks)
+        data, request = resolve_added_columns(
+            data, engine, self._request, parts.txn.base.table, sinks=sinks
+        )
         if not parts.begun:
             self._request = request
-            parts.txn.ask(request)
+            parts.txn.replace_request(request)
         return data
 
     def _part_for(self, data: object, parts: WriteParts) -> WritePart:
@@ -303,5 +305,5 @@ class Replay:
         """
         result = find_epoch(self.handle, replace(self.token, digest=self.digest))
         if result is None:
-            raise let_through(self.request)
+            raise replayed_meanwhile(self.request)
         return result

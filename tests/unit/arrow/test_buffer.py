@@ -12,7 +12,7 @@ import pytest
 
 from plait.arrow.buffer import Buffer, FlushBatch, Flusher, Ledger
 from plait.arrow.ingest import Chunk, Intake, split
-from plait.arrow.memory import MemoryLimits, owned, settled
+from plait.arrow.memory import MemoryLimits, detached, owned
 from plait.errors import StorageError
 from plait.model.bucket import BucketSpec
 from plait.model.plan import COW, TableLayout, TableSpec
@@ -189,6 +189,6 @@ def test_rows_in_the_buffer_have_memory_of_their_own() -> None:
         {"n": [[{"a": "x" * 50}], None, [], [{"a": None}]] * 5_000, "d": pa.nulls(20_000)},
         schema=nested,
     )
-    kept = settled(rows.slice(3, 15_000))
+    kept = detached(rows.slice(3, 15_000))
     assert kept.equals(rows.slice(3, 15_000))
     assert kept.schema.equals(nested)

@@ -86,7 +86,9 @@ def test_a_rule_decides_what_becomes_of_keys_that_are_there(
 def test_keys_that_are_there_are_told() -> None:
     sources = [source("table", [1, 2, 7], existing=True), source("new", [2, 3, 7])]
     _, rounds = merged(sources, DuplicateRule.REFUSE)
-    assert [i for r in rounds for i in r.rows["id"].take(pa.array(r.met)).to_pylist()] == [2, 7]
+    assert [
+        i for r in rounds for i in r.rows["id"].take(pa.array(r.existing_matched)).to_pylist()
+    ] == [2, 7]
 
 
 def test_the_positions_of_rows_that_lose_are_given_by_source() -> None:

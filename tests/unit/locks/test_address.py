@@ -9,7 +9,7 @@ import pytest
 
 from plait.errors import CorruptMetadataError, MissingDependencyError, OptionError
 from plait.locks import open_lock
-from plait.locks.address import Address, lend
+from plait.locks.address import Address, with_external_slots
 from plait.locks.identity import place_name, table_name
 from plait.model.consent import Consent
 from plait.ports import Ports
@@ -62,15 +62,15 @@ def test_bad_text_is_refused_before_anything_is_written(text: str, tmp_path: Pat
 
 def test_hosts_path_and_options_are_read() -> None:
     found = Address.parse("zookeeper://h1,[::1]:2182/a/b.c-d/?slots=lent&session=1500ms")
-    assert found == Address("h1:2181,[::1]:2182", "/a/b.c-d", 1.5, lent=True)
+    assert found == Address("h1:2181,[::1]:2182", "/a/b.c-d", 1.5, external_slots=True)
 
 
 @pytest.mark.parametrize("query", ["", "?session=4s", "?slots=lent", "?session=4s&slots=lent"])
 def test_lending_adds_just_that_and_only_once(query: str) -> None:
     text = f"zookeeper://h1/plait{query}"
-    lent = Address.parse(lend(text))
-    assert lent.lent
-    assert lend(lend(text)) == lend(text)
+    lent = Address.parse(with_external_slots(text))
+    assert lent.external_slots
+    assert with_external_slots(with_external_slots(text)) == with_external_slots(text)
     assert lent.session_s == Address.parse(text).session_s
 
 

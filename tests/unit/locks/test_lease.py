@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from plait.errors import LockTimeoutError, LockUnavailableError, OptionError
-from plait.locks import lease, open_lock, settle_lock
+from plait.locks import lease, open_lock, resolve_lock
 from plait.locks.lease import CLAIM_S, DRIFT, PATH, LeaseLock
 from plait.locks.port import Held
 from plait.locks.record import Claimant, LeaseRecord
@@ -382,7 +382,7 @@ def test_a_store_without_a_swap_is_refused_before_anything_is_written(tmp_path) 
         Table.create(uri, "id bigint", lock="lease")
     assert caught.value.key == "lock"
     assert list(tmp_path.iterdir()) == []
-    assert settle_lock("lease", open_store(URI)) == "lease"
+    assert resolve_lock("lease", open_store(URI)) == "lease"
 
 
 def test_a_table_commits_under_a_lease(store: Store) -> None:

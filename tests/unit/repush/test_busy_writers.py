@@ -11,7 +11,7 @@ from plait import Table
 from plait.model.changes import Changes
 from plait.model.decision import SCOPE_BUCKETS, SCOPE_TABLE, Reserved, Scope
 from plait.model.instant import Instant, Operation
-from plait.repush.run import PAUSE_S, patience_s
+from plait.repush.run import PAUSE_S, last_round_limit_s
 from plait.txn.conflict import Judge
 from plait.txn.reservation import _meets
 from tests.support.protocol import Phases
@@ -99,6 +99,6 @@ def test_an_append_waits_for_whoever_keeps_the_whole_table_and_for_nobody_else(k
 
 
 def test_writers_never_wait_for_a_round_longer_than_a_part_of_their_deadline() -> None:
-    assert [patience_s(rounds, 300) for rounds in range(7)] == [5, 5, 5, 10, 20, 40, 75]
-    assert patience_s(10**6, 300) == 75
-    assert patience_s(10**6, 1) == PAUSE_S
+    assert [last_round_limit_s(rounds, 300) for rounds in range(7)] == [5, 5, 5, 10, 20, 40, 75]
+    assert last_round_limit_s(10**6, 300) == 75
+    assert last_round_limit_s(10**6, 1) == PAUSE_S

@@ -77,7 +77,7 @@ def test_the_tasks_of_a_file_have_each_visible_row_once(
     """INV-04: whatever the row groups are; hidden rows stay hidden."""
     monkeypatch.setattr("plait.arrow.output.GROUP_ROWS", group_rows)
     table = one_file()
-    source = VersionSource.of(table._handle, table.version, dated=False, spark=None)
+    source = VersionSource.of(table._handle, table.version, with_row_version=False, spark=None)
     parts = source.parts(per_task)
     assert len(parts) == -(-ROWS // per_task)
     found = [row["id"] for part in parts for row in part.read().read_all().to_pylist()]  # type: ignore[attr-defined]  # a reader

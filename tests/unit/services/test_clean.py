@@ -360,7 +360,7 @@ def test_an_undo_makes_every_version_of_the_grace_readable(
         client(kept).cache.snapshot(version=1)
     assert "clean --undo" in expired.value.hint
     undone = undo_clean(client(kept, clock))
-    assert (undone.undone, undone.horizon) == ((6,), 0)
+    assert (undone.reverted, undone.horizon) == ((6,), 0)
     for version in range(1, 5):
         needed = client(kept).cache.snapshot(version=version).files["path"].to_pylist()
         assert set(needed) <= set(files(kept))
@@ -401,7 +401,7 @@ def test_what_is_final_cannot_be_undone(kept: MemoryStore, clock: SimClock) -> N
     clock.advance(3_601)
     clean(client(kept, clock))
     undone = undo_clean(client(kept, clock))
-    assert (undone.version, undone.undone, undone.horizon) == (None, (), 5)
+    assert (undone.version, undone.reverted, undone.horizon) == (None, (), 5)
     with pytest.raises(InstantExpiredError) as expired:
         client(kept).cache.snapshot(version=1)
     assert "undo" not in expired.value.hint

@@ -121,7 +121,7 @@ def test_maintenance_without_a_clock_says_so_and_raises_nothing(
     dead = Work.begin(client(store, clock), [((), 2)], mark="dead")
     clock.advance(3_600)
     handle = client(FaultStore(store, [Fault("error", "now", times=99)]), clock)
-    handle.sightings.meet_silence()
+    handle.heartbeat_cache.note_silence()
     with caplog.at_level(logging.WARNING):
         maintain(handle)
     assert "does not return its time" in caplog.text

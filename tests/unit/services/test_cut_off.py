@@ -144,14 +144,14 @@ def test_a_cut_off_deletes_nothing_if_somebody_committed_since_the_plan(t: Table
         t.upsert(rows(key))
     store = t._handle.store
     agreed = plan(store)
-    assert paths.slot(5) in agreed.mends[0].what
+    assert paths.slot(5) in agreed.repairs[0].what
     assert t.upsert(rows(7)).version == 6
     before = sorted(info.path for info in store.list(""))
     with pytest.raises(PlanStaleError):
         Table.open(URI).check.repair(agreed)
     assert sorted(info.path for info in store.list("")) == before, "nor its checkpoints"
     again = Table.open(URI).check.repair(accept_loss=[f"slot:{paths.slot(LOST)}"], dry_run=True)
-    assert paths.slot(6) in again.mends[0].what
+    assert paths.slot(6) in again.repairs[0].what
     Table.open(URI).check.repair(again)
     assert Table.open(URI).version == LOST - 1
 
@@ -189,9 +189,9 @@ def test_a_commit_while_slots_are_deleted_is_told(t: Table) -> None:
         t.upsert(rows(key))
     store = t._handle.store
     agreed = plan(store)
-    (found,) = agreed.mends
+    (found,) = agreed.repairs
     assert found.cut is not None
-    below = Table.open(URI)._handle.cache.reach(LOST - 1)
+    below = Table.open(URI)._handle.cache.refresh_up_to(LOST - 1)
     crowded = Crowded(store, lambda: t.upsert(rows(8)))
     with pytest.raises(PlanStaleError):
         found.cut.make(crowded, below)  # type: ignore[arg-type]
@@ -209,9 +209,9 @@ def test_nothing_is_deleted_if_somebody_committed_before_the_first_step(t: Table
     for key in range(5):
         t.upsert(rows(key))
     store = t._handle.store
-    (found,) = plan(store).mends
+    (found,) = plan(store).repairs
     assert found.cut is not None
-    below = Table.open(URI)._handle.cache.reach(LOST - 1)
+    below = Table.open(URI)._handle.cache.refresh_up_to(LOST - 1)
     t.upsert(rows(8))
     write_position(store, SinkPosition("eu", 0))
     before = sorted(info.path for info in store.list("")), load_positions(store)

@@ -248,7 +248,7 @@ def test_restored_rows_expire_again_and_an_undo_undoes_the_commit_before() -> No
     table.maintenance.expire()
     assert ids(table) == [*YOUNG, 80]
     undone = table.versions.undo().plan
-    assert [each.operation for each in undone.undone] == ["expire", "insert"]
+    assert [each.operation for each in undone.reverted] == ["expire", "insert"]
     table.maintenance.expire()
     assert ids(table) == YOUNG
     sound(table)
@@ -277,7 +277,7 @@ def test_a_restore_shows_the_expiry_that_it_undoes() -> None:
     table.append(rows((60, NEW, "a", 0)))
     table.maintenance.expire()
     plan = table.versions.undo(dry_run=True)
-    assert [each.operation for each in plan.undone] == ["expire", "insert"]
+    assert [each.operation for each in plan.reverted] == ["expire", "insert"]
     report = table.versions.restore(plan)
     assert 0 in ids(table)
     assert [

@@ -152,7 +152,9 @@ def test_a_commit_of_more_keys_than_are_held_costs_time_and_no_row(
     reader = again(table)
     for first in (0, 4, 8):
         table.upsert(pa.table({"id": range(first, first + 4), "p": ["z"] * 4}))
-        known = key_window.load_known(reader._handle, reader._handle.cache.refresh(), newest=True)
+        known = key_window.load_known_keys(
+            reader._handle, reader._handle.cache.refresh(), newest=True
+        )
         assert known is not None
         assert len(known.window.entries) <= 6
         as_a_scan(reader, again(table))

@@ -137,7 +137,7 @@ def test_a_restore_of_the_version_before_a_restore_undoes_it(table: Table) -> No
     ]
     back = table.versions.restore(version=undone.version - 1)
     assert [each.version for each in back.plan.returned] == [2]
-    assert back.plan.undone == ()
+    assert back.plan.reverted == ()
     assert upsert(table, 2, 2, commit_id="two") == 2
     assert shown(table) == [(1, 1), (2, 2)]
     sound(table)

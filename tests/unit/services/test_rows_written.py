@@ -275,11 +275,11 @@ def test_rows_can_come_with_the_version_that_wrote_them(table_type: str, keyed: 
     copy = of_kind(table_type, keyed=keyed)
     operation = Operation.UPSERT if keyed else Operation.APPEND
     first = table.scan(columns=["id", "p", "v", WRITTEN_COLUMN], version=2)
-    with Writer(copy._handle, WriteRequest(operation, dated=True)) as writer:
+    with Writer(copy._handle, WriteRequest(operation, with_row_version=True)) as writer:
         writer.write(first.to_arrow())
     assert written(copy) == {1: 1, 2: 1, 3: 2}
     late = pa.table({**rows(3, 4).to_pydict(), WRITTEN_COLUMN: [3, 3]})
-    with Writer(copy._handle, WriteRequest(operation, dated=True)) as writer:
+    with Writer(copy._handle, WriteRequest(operation, with_row_version=True)) as writer:
         writer.write(late.slice(0 if keyed else 1))
     assert written(copy) == {1: 1, 2: 1, 3: 3 if keyed else 2, 4: 3}
     copy.maintenance.compact(full=True)
@@ -291,7 +291,7 @@ def test_rows_can_come_with_the_version_that_wrote_them(table_type: str, keyed: 
 def test_a_table_that_does_not_keep_it_takes_no_such_rows() -> None:
     table = of_kind("cow", keyed=True, properties={})
     late = pa.table({**rows(3).to_pydict(), WRITTEN_COLUMN: [3]})
-    writer = Writer(table._handle, WriteRequest(Operation.UPSERT, dated=True))
+    writer = Writer(table._handle, WriteRequest(Operation.UPSERT, with_row_version=True))
     with pytest.raises(InvariantError), writer:
         writer.write(late)
     with pytest.raises(SchemaMismatchError):

@@ -75,7 +75,7 @@ def test_a_repair_cuts_off_what_lies_beyond_only_when_it_is_told_to(store: Store
     table.check.repair(plan)
     assert {info.path for info in store.list(paths.TIMELINE)} == before
     plan = table.check.repair(accept_loss=[name], dry_run=True)
-    assert [each.id for each in plan.mends] == [name]
+    assert [each.id for each in plan.repairs] == [name]
     table.check.repair(plan)
     again = Table.open(URI)
     assert (again.version, again.scan().count()) == (LOST - 1, LOST - 1)

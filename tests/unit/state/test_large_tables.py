@@ -13,11 +13,11 @@ from plait import Table
 from plait.model.bucket import Partition, partition_path, partition_text
 from plait.model.changes import BASE
 from plait.model.plan import LIVE, Snapshot
-from plait.read.plan import Wants, everything, plan_scan, wanted_in, wanted_where
+from plait.read.plan import FileFilter, all_files, filter_partitions, filter_where, plan_scan
 from plait.state import part_file
 from plait.state.cache import StateCache
 from plait.state.checkpoint import MERGED_ROWS_MAX, write_checkpoint
-from plait.state.events import TABLES, Events, LiveEntry, gathered
+from plait.state.events import TABLES, Events, LiveEntry, tail_events
 from plait.state.part_file import GROUP_ROWS
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
@@ -91,17 +91,17 @@ def table_of(partitions: int) -> Store:
     reseal(history.store, 0, lambda decision: replace(decision, live=None))  # it added no file
     known = StateCache(history.store, sim_ports()).refresh()
     added = pa.concat_tables(files_in(place_of(number), 0) for number in range(partitions))
-    events = Events(added=added, commits=gathered(known.tail).commits)
+    events = Events(added=added, commits=tail_events(known.tail).commits)
     state = replace(known, files=added.num_rows, tail=(LiveEntry(0, None, events),))
     write_checkpoint(history.store, state, sim_ports())
     return history.store
 
 
-def weighed(store: Store, wants: Wants) -> tuple[Weighing, Snapshot]:
+def weighed(store: Store, wants: FileFilter) -> tuple[Weighing, Snapshot]:
     """Open, and load what is wanted."""
     weighing = Weighing(store)
     state = StateCache(weighing, sim_ports()).refresh()
-    return weighing, state.snapshot(weighing, wants=wants)
+    return weighing, state.snapshot(weighing, file_filter=wants)
 
 
 def test_a_partition_costs_the_same_in_a_table_of_four_times_as_many(
@@ -109,7 +109,7 @@ def test_a_partition_costs_the_same_in_a_table_of_four_times_as_many(
 ) -> None:
     """Calls are equal; bytes grow by entries in the footer, and by names of partitions."""
     monkeypatch.setattr(part_file, "WHOLE_BYTES_MAX", 1 << 16)
-    wants = wanted_in([place_of(3)])
+    wants = filter_partitions([place_of(3)])
     some, one = weighed(table_of(5), wants)
     more, other = weighed(table_of(20), wants)
     assert one.files.num_rows == other.files.num_rows == GROUP_ROWS
@@ -125,12 +125,12 @@ def test_an_old_version_costs_one_file_of_commits_more_than_the_newest(
     """Its schema and its number of files are read at once."""
     monkeypatch.setattr(part_file, "WHOLE_BYTES_MAX", 1 << 16)
     store = committed(4 * GROUP_ROWS)
-    wants = wanted_in([place_of(0)])
+    wants = filter_partitions([place_of(0)])
     opened = {}
     for version in (4 * GROUP_ROWS, 4 * GROUP_ROWS - 1, 2):
         weighing = Weighing(store)
         state = StateCache(weighing, sim_ports()).refresh()
-        snapshot = state.snapshot(weighing, version=version, wants=wants)
+        snapshot = state.snapshot(weighing, version=version, file_filter=wants)
         assert snapshot.total == 5 * GROUP_ROWS
         opened[version] = weighing.count("open_input")
     assert list(opened.values()) == [1, 2, 2]
@@ -141,7 +141,7 @@ def committed(commits: int) -> Store:
     history = History.begin(memory())
     known = history.state
     added = pa.concat_tables(files_in(place_of(number), 0) for number in range(5))
-    first = gathered(known.tail).commits.to_pylist()[0]
+    first = tail_events(known.tail).commits.to_pylist()[0]
     numbers = range(commits + 1)
     names = [f"{number:017d}-{number * 0x9E3779B97F4A7C15 % (1 << 64):016x}" for number in numbers]
     varied = {"version": pa.array(numbers, pa.int64()), "instant": pa.array(names)}
@@ -166,10 +166,10 @@ def test_bounds_are_loaded_of_the_columns_of_a_predicate_alone(
     """No JSON is loaded, and no column that nobody asked for."""
     monkeypatch.setattr(part_file, "WHOLE_BYTES_MAX", 1 << 16)
     store = table_of(5)
-    _, plain = weighed(store, wanted_in([place_of(3)]))
+    _, plain = weighed(store, filter_partitions([place_of(3)]))
     assert plain.files.schema.equals(LIVE)
     assert plain.files["stats"].null_count == plain.files.num_rows
-    _, bounded = weighed(store, wanted_where("id < 10"))
+    _, bounded = weighed(store, filter_where("id < 10"))
     assert set(bounded.files.schema.names) - set(LIVE.names) == {"lower.1", "upper.1", "nulls.1"}
     assert bounded.files["stats"].null_count == bounded.files.num_rows
     assert plan_scan(bounded, where="id < 10").files.num_rows == 5 * 10
@@ -188,7 +188,7 @@ def test_services_load_no_bounds_and_who_asks_for_files_gets_them(
     assert whole.schema.equals(LIVE)
     assert whole["stats"].null_count == 0
     assert whole.drop_columns(["stats"]).equals(
-        state.snapshot(store, wants=everything).files.drop_columns(["stats"])
+        state.snapshot(store, file_filter=all_files).files.drop_columns(["stats"])
     )
 
 

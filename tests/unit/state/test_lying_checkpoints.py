@@ -92,7 +92,7 @@ def test_writers_go_on_behind_a_checkpoint_that_lies(lie: str, pieces: str) -> N
     fresh = Table.open(table._handle.store.address.uri)._handle.cache
     fresh.snapshot()
     assert fresh.known().checkpoint == 8
-    assert not fresh.known().trust.wrong
+    assert not fresh.known().verification.wrong
     problems = opened.check.verify().problems
     assert {each.path: each.message for each in problems if each.path != checkpoint.path} == {}
 

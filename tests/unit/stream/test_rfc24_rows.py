@@ -55,9 +55,9 @@ def test_b1_a_bucket_that_exceeds_its_size_is_flushed_alone(make: Make) -> None:
     group.pump()
     open_turn = writer._turn
     assert open_turn is not None
-    open_turn.work._flusher.wait()
+    open_turn.staging._flusher.wait()
     assert len(staged(group.table)) >= 1, "before any checkpoint"
-    assert open_turn.work.flushes == len(staged(group.table)), "one bucket each time"
+    assert open_turn.staging.flushes == len(staged(group.table)), "one bucket each time"
 
 
 def test_b2_the_whole_buffer_is_flushed_when_it_exceeds_its_size_or_a_turn_ends(make: Make) -> None:
@@ -65,7 +65,7 @@ def test_b2_the_whole_buffer_is_flushed_when_it_exceeds_its_size_or_a_turn_ends(
     group.take("a", 12_000)
     open_turn = group.writers["a"]._turn
     assert open_turn is not None
-    open_turn.work._flusher.wait()
+    open_turn.staging._flusher.wait()
     before = len(staged(group.table))
     assert before > 0
     group.turn()

@@ -16,13 +16,13 @@ from plait.errors import (
     StorageError,
     TableExistsError,
 )
-from plait.locks import settle_lock
+from plait.locks import resolve_lock
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Capabilities, Store
 from plait.table import Table
 from plait.testing import CountingStore, Fault, FaultStore, SimulatedCrashError, sim_ports
 from plait.timeline import paths
-from plait.timeline.lent_slots import BODIES, KEPT, LentStore
+from plait.timeline.external_commits import BODIES, KEPT, ExternalCommitStore
 from tests.support.lending import (
     Client,
     Keys,
@@ -52,8 +52,8 @@ def rows(*ids: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64())})
 
 
-def lent(store: Store, keys: Keys) -> LentStore:
-    found = LentStore(store, Client(keys))
+def lent(store: Store, keys: Keys) -> ExternalCommitStore:
+    found = ExternalCommitStore(store, Client(keys))
     found.put_if_absent(paths.TABLE, IDENTITY)
     return found
 
@@ -87,10 +87,10 @@ def test_files_of_a_store_with_lent_slots_are_where_its_store_has_them(
 
 def test_of_two_identities_the_one_that_the_service_has_stands(store: Store, keys: Keys) -> None:
     """INV-02: also if its copy in the store was lost."""
-    assert LentStore(store, Client(keys)).put_if_absent(paths.TABLE, IDENTITY)
+    assert ExternalCommitStore(store, Client(keys)).put_if_absent(paths.TABLE, IDENTITY)
     store.delete([paths.TABLE])
     other = IDENTITY.replace(b"00", b"ff")
-    assert not LentStore(store, Client(keys)).put_if_absent(paths.TABLE, other)
+    assert not ExternalCommitStore(store, Client(keys)).put_if_absent(paths.TABLE, other)
     assert store.find(paths.TABLE) == IDENTITY
 
 
@@ -110,7 +110,7 @@ def test_a_table_is_written_and_read_by_all_means(store: Store, keys: Keys) -> N
 def test_one_of_many_wins_a_slot_and_all_read_the_same(store: Store, keys: Keys) -> None:
     """INV-02."""
     lent(store, keys)
-    clients = [LentStore(store, Client(keys)) for _ in range(6)]
+    clients = [ExternalCommitStore(store, Client(keys)) for _ in range(6)]
     for version in range(20):
         won, seen = contend(clients, version)
         assert len(won) == 1
@@ -118,12 +118,14 @@ def test_one_of_many_wins_a_slot_and_all_read_the_same(store: Store, keys: Keys)
         assert store.find(paths.slot(version)) == won[0]
 
 
-def contend(clients: list[LentStore], version: int) -> tuple[list[bytes], set[bytes | None]]:
+def contend(
+    clients: list[ExternalCommitStore], version: int
+) -> tuple[list[bytes], set[bytes | None]]:
     won: list[bytes] = []
     seen: set[bytes | None] = set()
     start = threading.Barrier(len(clients))
 
-    def run(number: int, client: LentStore) -> None:
+    def run(number: int, client: ExternalCommitStore) -> None:
         body = body_of(version, f"client {number}")
         start.wait()
         if client.put_if_absent(paths.slot(version), body):
@@ -144,16 +146,16 @@ def test_a_head_that_only_the_service_has_is_finished_by_whoever_looks(
     faults = FaultStore(store, [Fault("crash_before", "put", "*timeline*")])
     lent(store, keys)
     with pytest.raises(SimulatedCrashError):
-        LentStore(faults, Client(keys)).put_if_absent(paths.slot(0), body_of(0))
+        ExternalCommitStore(faults, Client(keys)).put_if_absent(paths.slot(0), body_of(0))
     assert store.find(paths.slot(0)) is None, "without the service: the version before"
-    assert LentStore(store, Client(keys)).find(paths.slot(0)) == body_of(0)
+    assert ExternalCommitStore(store, Client(keys)).find(paths.slot(0)) == body_of(0)
     assert store.find(paths.slot(0)) == body_of(0)
 
 
 def test_a_reader_that_may_not_write_reads_the_head_all_the_same(store: Store, keys: Keys) -> None:
     half_decided(store, keys, 0)
     refusing = FaultStore(store, [Fault("error", "put", times=99)])
-    reader = LentStore(refusing, Client(keys))
+    reader = ExternalCommitStore(refusing, Client(keys))
     assert reader.find(paths.slot(0)) == body_of(0)
     assert reader.find(paths.slot(0)) == body_of(0)
     assert store.find(paths.slot(0)) is None
@@ -164,7 +166,9 @@ def half_decided(store: Store, keys: Keys, version: int) -> None:
     lent(store, keys)
     dying = FaultStore(store, [Fault("error", "put", "*timeline*", times=9)])
     with pytest.raises(StorageError):
-        LentStore(dying, Client(keys)).put_if_absent(paths.slot(version), body_of(version))
+        ExternalCommitStore(dying, Client(keys)).put_if_absent(
+            paths.slot(version), body_of(version)
+        )
 
 
 def test_nobody_decides_a_version_while_the_one_before_is_not_on_the_store(
@@ -173,7 +177,7 @@ def test_nobody_decides_a_version_while_the_one_before_is_not_on_the_store(
     """Or a reader without the service would take a gap for the head."""
     half_decided(store, keys, 0)
     refusing = FaultStore(store, [Fault("error", "put", "*timeline*", times=2)])
-    writer = LentStore(refusing, Client(keys))
+    writer = ExternalCommitStore(refusing, Client(keys))
     assert writer.find(paths.slot(0)) == body_of(0)
     with pytest.raises(StorageError):
         writer.put_if_absent(paths.slot(1), body_of(1))
@@ -184,7 +188,7 @@ def test_nobody_decides_a_version_while_the_one_before_is_not_on_the_store(
 
 def test_a_loser_finishes_the_winners_copy(store: Store, keys: Keys) -> None:
     half_decided(store, keys, 0)
-    late = LentStore(store, Client(keys))
+    late = ExternalCommitStore(store, Client(keys))
     assert not late.put_if_absent(paths.slot(0), body_of(0, "late"))
     assert store.find(paths.slot(0)) == body_of(0)
 
@@ -203,12 +207,14 @@ def test_a_claim_without_an_answer_is_unknown_and_asking_again_tells(
             raise NoAnswerError
 
     client.fault = fail
-    writer = LentStore(store, client)
+    writer = ExternalCommitStore(store, client)
     with pytest.raises(StorageError):
         writer.put_if_absent(paths.slot(0), body_of(0))
     assert (writer.find(paths.slot(0)) == body_of(0)) is after
     assert writer.put_if_absent(paths.slot(0), body_of(0))
-    assert not LentStore(store, Client(keys)).put_if_absent(paths.slot(0), body_of(0, "b"))
+    assert not ExternalCommitStore(store, Client(keys)).put_if_absent(
+        paths.slot(0), body_of(0, "b")
+    )
 
 
 def test_a_sleeper_of_a_year_finds_its_slot_taken_though_the_key_is_free_again(
@@ -216,7 +222,7 @@ def test_a_sleeper_of_a_year_finds_its_slot_taken_though_the_key_is_free_again(
 ) -> None:
     """INV-01: it wakes between its look at the slot and its claim."""
     lent(store, keys)
-    awake = LentStore(store, Client(keys))
+    awake = ExternalCommitStore(store, Client(keys))
     sleeper = Client(keys)
 
     def live_on(operation: str, after: bool) -> None:
@@ -226,7 +232,9 @@ def test_a_sleeper_of_a_year_finds_its_slot_taken_though_the_key_is_free_again(
                 assert awake.put_if_absent(paths.slot(version), body_of(version))
 
     sleeper.fault = live_on
-    assert not LentStore(store, sleeper).put_if_absent(paths.slot(5), body_of(5, "sleeper"))
+    assert not ExternalCommitStore(store, sleeper).put_if_absent(
+        paths.slot(5), body_of(5, "sleeper")
+    )
     assert store.find(paths.slot(5)) == body_of(5)
     assert not [key for key in keys.bound if key.endswith(f"{5:020d}")]
 
@@ -254,7 +262,7 @@ def test_keys_and_bodies_do_not_pile_up(store: Store, keys: Keys) -> None:
 def test_a_commit_asks_little_more(store: Store, keys: Keys) -> None:
     lent(store, keys)
     counting, client = CountingStore(store), Client(keys)
-    writer = LentStore(counting, client)
+    writer = ExternalCommitStore(counting, client)
     assert writer.put_if_absent(paths.slot(0), body_of(0))
     counting.reset()
     client.calls = 0
@@ -325,13 +333,15 @@ class Stale(PlainStore):
 
 def test_slots_are_lent_where_they_must_be_and_may_be(store: Store) -> None:
     lock = "zookeeper://h1:2181/plait"
-    assert settle_lock(lock, MemoryStore(URI)) == lock
-    assert settle_lock(f"{lock}?slots=lent", MemoryStore(URI)) == f"{lock}?slots=lent"
-    assert settle_lock(lock, store) == f"{lock}?slots=lent"
+    assert resolve_lock(lock, MemoryStore(URI)) == lock
+    assert resolve_lock(f"{lock}?slots=lent", MemoryStore(URI)) == f"{lock}?slots=lent"
+    assert resolve_lock(lock, store) == f"{lock}?slots=lent"
     with pytest.raises(OptionError) as caught:
-        settle_lock(lock, Stale(MemoryStore(URI)))
+        resolve_lock(lock, Stale(MemoryStore(URI)))
     assert "coherent" in caught.value.hint
-    assert not LentStore(Stale(MemoryStore(URI)), Client(Keys())).capabilities.put_if_absent
+    assert not ExternalCommitStore(
+        Stale(MemoryStore(URI)), Client(Keys())
+    ).capabilities.put_if_absent
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_a_serializable_commit_conflicts_where_it_read() -> None:
         assert mine.conflict_with(theirs(BUCKETS, other), met()) is None
         conflict = strict.conflict_with(theirs(BUCKETS, other), met())
         assert (conflict is not None) is expected
-        assert conflict is None or conflict.whole
+        assert conflict is None or conflict.whole_operation
     assert strict.conflict_with(theirs(TABLE, operation=Operation.OVERWRITE), met()) is not None
     assert strict.conflict_with(theirs(BUCKETS, B0, operation=Operation.COMPACT), met()) is None
 
@@ -258,7 +258,7 @@ def test_what_changes_the_meaning_of_writes_meets_all_of_them(
     conflict = judge(scope, A0).conflict_with(theirs(BUCKETS, operation=operation))
     assert conflict is not None
     assert conflict.verdict is verdict
-    assert conflict.whole
+    assert conflict.whole_operation
 
 
 @pytest.mark.parametrize("scope", [BUCKETS, APPEND, TABLE])
@@ -271,7 +271,7 @@ def test_a_write_is_staged_again_after_a_change_of_the_columns(scope: Scope) -> 
     computed = replace(judge(scope, A0), read_set=ReadSet(1, (None,)))
     conflict = computed.conflict_with(change)
     assert conflict is not None
-    assert (conflict.verdict, conflict.whole) == (Verdict.RETRY, True)
+    assert (conflict.verdict, conflict.whole_operation) == (Verdict.RETRY, True)
 
 
 SCOPES = {

@@ -130,7 +130,7 @@ def test_prepared_rows_are_given_once_and_to_their_layout_alone(uri: str) -> Non
     assert len(held.batches) > 1
     keys = pa.Table.from_batches(prepare(held, spec, Operation.DELETE))
     assert keys.column_names == ["id"]
-    for other in (replace(spec, finite="v"), replace(spec, unique="table")):
+    for other in (replace(spec, rejects_nan_in="v"), replace(spec, unique="table")):
         again = pa.Table.from_batches(prepare(held, other, Operation.UPSERT))
         assert again.num_rows == MANY.num_rows
     assert len(held.batches) > 1

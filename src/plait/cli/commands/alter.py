@@ -55,8 +55,8 @@ def alter(
     version = None if result is None else result.version
     if version is None and not dry_run:
         app.note("the columns are like that already")
-    told = {"version": version, "dry_run": dry_run, "schema": schema.to_dict()}
-    app.show(told, Grid(_TITLES, _rows(schema)))
+    shown = {"version": version, "dry_run": dry_run, "schema": schema.to_dict()}
+    app.show(shown, Grid(_TITLES, _rows(schema)))
 
 
 def _rows(schema: Schema) -> list[list[object]]:

@@ -75,8 +75,8 @@ def _show(app: Application, status: IndexStatus, report: IndexReport | None) -> 
         ("runs", number(status.runs)),
         ("bytes", size(status.size_bytes)),
     )
-    told = {"status": status.to_dict(), "report": None if report is None else report.to_dict()}
-    app.show(told, Facts(facts))
+    shown = {"status": status.to_dict(), "report": None if report is None else report.to_dict()}
+    app.show(shown, Facts(facts))
 
 
 def _verify(app: Application, table: Table) -> bool:

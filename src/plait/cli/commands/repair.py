@@ -84,11 +84,11 @@ def repair(  # noqa: PLR0913 - one parameter an option
         source=source, storage_options=source_storage or None, accept_loss=accept_loss, dry_run=True
     )
     data: dict[str, object] = {"plan": plan.to_dict(), "dry_run": dry_run, "report": None}
-    if dry_run or not plan.mends:
+    if dry_run or not plan.repairs:
         app.show(data, _grid(plan.findings))
         left = plan.findings
     else:
-        question = f"make {len(plan.mends)} mend(s)?"
+        question = f"make {len(plan.repairs)} mend(s)?"
         app.ask(question, {"plan": plan.to_dict()}, _grid(plan.findings), yes=yes)
         report = table.check.repair(plan, storage_options=source_storage or None)
         done = (("mended", number(len(report.mended))), ("left", number(len(report.left))))

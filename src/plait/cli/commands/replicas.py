@@ -108,8 +108,8 @@ def _show_status(app: Application, sinks: tuple[ReplicaStatus, ...]) -> None:
         ]
         for each in sinks
     ]
-    told = [each.to_dict() for each in sinks]
-    app.show({"sinks": told}, Grid(_COLUMNS, rows), items=list(told))
+    shown = [each.to_dict() for each in sinks]
+    app.show({"sinks": shown}, Grid(_COLUMNS, rows), items=list(shown))
     late = [each.sink for each in sinks if not each.in_step]
     if late:
         message = f"not in step with the table: {', '.join(late)}"

@@ -177,7 +177,7 @@ def _execute(
             ("streams that stop", ", ".join(plan.applications) or None),
         )
     )
-    rows = [["undone", *each.to_dict().values()] for each in plan.undone]
+    rows = [["undone", *each.to_dict().values()] for each in plan.reverted]
     rows += [["back", *each.to_dict().values()] for each in plan.returned]
     heads = ("commit", ">version", "operation", "completed", "commit id")
     blocks: list[Block] = [facts, Grid(heads, rows[:_SHOWN])]
@@ -185,7 +185,7 @@ def _execute(
     if dry_run:
         app.show(data, *blocks)
         return
-    question = f"undo {len(plan.undone)} commit(s) and restore version {plan.to}?"
+    question = f"undo {len(plan.reverted)} commit(s) and restore version {plan.to}?"
     app.ask(question, data, *blocks, yes=yes)
     report = table.versions.restore(plan, replay=replay)
     app.show({**report.to_dict(), "dry_run": False}, _decided(report.version))

@@ -175,16 +175,16 @@ def clean(  # noqa: PLR0913 - one parameter an option
 
 
 def _undo_clean(app: Application, table: Table, since: int | None) -> None:
-    undone = table.maintenance.undo_clean(since=since)
+    reverted = table.maintenance.undo_clean(since=since)
     facts = Facts(
         (
-            ("decided in version", undone.version),
-            ("cleans undone", ", ".join(map(str, undone.undone)) or "none"),
-            ("oldest readable version", undone.horizon),
+            ("decided in version", reverted.version),
+            ("cleans undone", ", ".join(map(str, reverted.reverted)) or "none"),
+            ("oldest readable version", reverted.horizon),
         )
     )
-    app.show(undone.to_dict(), facts)
-    if undone.version is None:
+    app.show(reverted.to_dict(), facts)
+    if reverted.version is None:
         app.note("nothing to undo: the files of all cleans may be deleted already")
 
 

@@ -87,13 +87,13 @@ def _seek(app: Application, table: Table, application: str, places: Sequence[str
     stream = table.stream(application)
     offsets = {source: offset for source, _, offset in pairs}
     result = stream.seek(offsets, after=stream.position)
-    told = {
+    shown = {
         "application": application,
         "version": result.version,
         "offsets": {source: offset for source, _, offset in pairs},
     }
     grid = Grid(("source", "read next at"), [[source, offset] for source, _, offset in pairs])
-    app.show(told, Facts((("decided in version", result.version),)), grid)
+    app.show(shown, Facts((("decided in version", result.version),)), grid)
 
 
 def _blocks(found: Audit, limit: int) -> list[Block]:
@@ -133,6 +133,6 @@ def _blocks(found: Audit, limit: int) -> list[Block]:
     if sources:
         blocks.append(Grid((">epoch", "source", "from", "to"), sources))
     if found.problems:
-        told = [[p.kind, p.version, p.message] for p in found.problems]
-        blocks.append(Grid(("problem", ">version", "what"), told))
+        shown = [[p.kind, p.version, p.message] for p in found.problems]
+        blocks.append(Grid(("problem", ">version", "what"), shown))
     return blocks

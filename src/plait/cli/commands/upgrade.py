@@ -79,5 +79,5 @@ def _show(app: Application, plan: FeaturePlan, done: CommitResult | None, *, dry
         )
     )
     uses = [[each.feature, each.what.rstrip(","), each.remedy] for each in plan.uses]
-    told = {"version": version, "dry_run": dry_run, "plan": plan.to_dict()}
-    app.show(told, facts, Grid(("still used", "by", "remedy"), uses))
+    shown = {"version": version, "dry_run": dry_run, "plan": plan.to_dict()}
+    app.show(shown, facts, Grid(("still used", "by", "remedy"), uses))

@@ -60,7 +60,7 @@ class ChangeReader:
         self._keys = decoder(keys) if spec.keyed else None
         self._key_check = RowCheck(keys, spec.key, spec.key)
         # Where keys are unique in the table, a key alone says which row it removes.
-        where = () if spec.across else spec.partition_sources
+        where = () if spec.unique_in_table else spec.partition_sources
         self._elsewhere = [name for name in where if name not in spec.key]
 
     def read(self, records: Sequence[Message]) -> ChangeSet:

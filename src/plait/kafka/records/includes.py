@@ -97,8 +97,8 @@ class Includes:
 def _timestamps(
     records: Sequence[Message], kind: pa.DataType, refused: list[Undecodable]
 ) -> pa.Array:
-    told = [record.timestamp() for record in records]
-    times = [at if known else None for known, at in told]
+    stamps = [record.timestamp() for record in records]
+    times = [at if known else None for known, at in stamps]
     if kind != _INSTANT:
         return pa.array(times, pa.int64())
     for place, ms in enumerate(times):

@@ -135,14 +135,14 @@ class Registry:
         if absent is not None and now < absent.until_s:
             return absent.reason
         search = _Search(now + self.patience_s)
-        told = self._await_schema(number, search)
-        if told is None:
+        answer = self._await_schema(number, search)
+        if answer is None:
             reason = f"the registry has no schema {number}"
             if len(self._absent) >= _ABSENT_MAX:
                 self._absent.clear()
             self._absent[number] = _Absent(reason, now + _ABSENT_S)
             return reason
-        self._known[number] = self._parsed(number, told, search)
+        self._known[number] = self._parsed(number, answer, search)
         return self._known[number]
 
     def _await_schema(self, number: int, search: _Search) -> dict[str, object] | None:
@@ -150,31 +150,31 @@ class Registry:
         clock = self.ports.clock
         backoff = self.ports.backoff(*_PAUSE_S)
         path = f"/schemas/ids/{number}"
-        told, until = self._ask(path, search), clock.monotonic() + _LATE_S
+        answer, until = self._ask(path, search), clock.monotonic() + _LATE_S
         self._doubts = [each for each in self._doubts if each > clock.monotonic()]
-        if told is not None or len(self._doubts) >= _DOUBTS_MAX:
-            return told
+        if answer is not None or len(self._doubts) >= _DOUBTS_MAX:
+            return answer
         self._doubts.append(clock.monotonic() + _ABSENT_S)
-        while told is None and (left := until - clock.monotonic()) > 0:
+        while answer is None and (left := until - clock.monotonic()) > 0:
             backoff.pause(left)
-            told = self._ask(path, _Search(clock.monotonic() + self.patience_s))
-        return told
+            answer = self._ask(path, _Search(clock.monotonic() + self.patience_s))
+        return answer
 
-    def _parsed(self, number: int, told: Mapping[str, object], search: _Search) -> Node | str:
-        kind = told.get("schemaType", "AVRO")
+    def _parsed(self, number: int, answer: Mapping[str, object], search: _Search) -> Node | str:
+        kind = answer.get("schemaType", "AVRO")
         if kind != "AVRO":
             return f"schema {number} is {str(kind)[:_SHOWN]}, and not Avro"
         try:
-            references = list(self._references(told, {}, search))
-            return parse_schema(str(told["schema"]), references)
+            references = list(self._references(answer, {}, search))
+            return parse_schema(str(answer["schema"]), references)
         except ValueError as error:
             return f"schema {number}: {str(error)[:_SHOWN]}"
 
     def _references(
-        self, told: Mapping[str, object], seen: dict[tuple[str, int], None], search: _Search
+        self, answer: Mapping[str, object], seen: dict[tuple[str, int], None], search: _Search
     ) -> Iterator[str]:
         """Return the schemas that one refers to, those that others need first."""
-        for place in _places(told):
+        for place in _places(answer):
             if place in seen:
                 continue
             seen[place] = None
@@ -242,16 +242,16 @@ class Registry:
                 hint = "see basic.auth.user.info or bearer.auth.token of --registry-client"
             raise StorageError(message, hint=hint, status=code) from error
         search.bytes_left -= len(body)
-        told = load_json(body, bytes_max=_BODY_MAX)
-        if not (isinstance(told, dict) and isinstance(told.get("schema"), str)):
+        answer = load_json(body, bytes_max=_BODY_MAX)
+        if not (isinstance(answer, dict) and isinstance(answer.get("schema"), str)):
             message = f"{url} answers with no schema"
             raise ValueError(message)  # noqa: TRY004 - as a body that is no JSON, of a proxy
-        return told
+        return answer
 
 
-def _places(told: Mapping[str, object]) -> Iterator[tuple[str, int]]:
+def _places(answer: Mapping[str, object]) -> Iterator[tuple[str, int]]:
     """Return the subjects and versions that a schema refers to; raise ValueError for nonsense."""
-    listed = told.get("references") or []
+    listed = answer.get("references") or []
     for each in listed if isinstance(listed, list) else [listed]:
         subject, version = (
             (each.get("subject"), each.get("version")) if isinstance(each, dict) else (None, None)
@@ -382,10 +382,10 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 def _code_of(body: bytes) -> int | None:
     try:
-        told = load_json(body, bytes_max=_BODY_MAX)
+        answer = load_json(body, bytes_max=_BODY_MAX)
     except ValueError:
         return None
-    code = told.get("error_code") if isinstance(told, dict) else None
+    code = answer.get("error_code") if isinstance(answer, dict) else None
     return code if isinstance(code, int) else None
 
 

@@ -27,17 +27,17 @@ class _Values:
     """Demands on the values of columns: none is lacking, and all have an order."""
 
     demanding: Sequence[pa.Field]
-    finite: Sequence[str]
+    reject_nan: Sequence[str]
 
     @classmethod
     def of(
-        cls, schema: Sequence[pa.Field], key: Collection[str], finite: Collection[str]
+        cls, schema: Sequence[pa.Field], key: Collection[str], reject_nan: Collection[str]
     ) -> _Values:
         strict = [each.with_nullable(each.nullable and each.name not in key) for each in schema]
         floats = [each.name for each in schema if pa.types.is_floating(each.type)]
         return cls(
             [each for each in strict if demanding(each)],
-            [name for name in floats if name in finite],
+            [name for name in floats if name in reject_nan],
         )
 
     def refused(self, rows: pa.Table) -> Iterator[Undecodable]:
@@ -49,7 +49,7 @@ class _Values:
                 yield from _flagged(
                     column.is_null().to_numpy(), f"no value for the required column {each.name!r}"
                 )
-        for name in self.finite:
+        for name in self.reject_nan:
             found = pc.fill_null(pc.is_nan(rows[name]), fill_value=False)
             reason = f"NaN in column {name!r}, whose values must have an order"
             yield from _flagged(found.to_numpy(), reason)
@@ -62,7 +62,7 @@ class RowCheck:
         self,
         schema: pa.Schema,
         key: Sequence[str],
-        finite: Collection[str],
+        reject_nan: Collection[str],
         *,
         generated: Sequence[Generated] = (),
         constraints: Constraints | None = None,
@@ -72,13 +72,15 @@ class RowCheck:
         Args:
             schema: the columns of the rows.
             key: the columns of the record key.
-            finite: columns whose values must have an order.
+            reject_nan: columns whose values must have an order.
             generated: columns whose value others of the row give, if it brings none itself.
             constraints: conditions that no row may break.
         """
         made = {each.name for each in generated}
-        self._given = _Values.of([each for each in schema if each.name not in made], key, finite)
-        self._made = _Values.of([each for each in schema if each.name in made], key, finite)
+        self._given = _Values.of(
+            [each for each in schema if each.name not in made], key, reject_nan
+        )
+        self._made = _Values.of([each for each in schema if each.name in made], key, reject_nan)
         self._generated = generated
         self._constraints = constraints or Constraints()
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from plait.definition.table_def import TableDef
 from plait.errors import ContractError, OptionError
-from plait.locks import arbiter_of, open_lock, settle_lock
+from plait.locks import arbiter_of, open_lock, resolve_lock
 from plait.model.decision import CommitResult
 from plait.storage import open_store
 from plait.txn.recovery import list_pending
@@ -36,7 +36,7 @@ def change_contract(
     known = handle.cache.refresh().table.contract
     wanted = known.with_parts(values)
     wanted.check()
-    parts = {**values, "lock": settle_lock(wanted.lock, handle.store)}
+    parts = {**values, "lock": resolve_lock(wanted.lock, handle.store)}
     _require_same_arbiter(known.lock, parts["lock"])
     open_lock(parts["lock"], handle.store, handle.ports, handle.consent)
     _require_alone(handle, wait_s)

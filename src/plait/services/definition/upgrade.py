@@ -218,8 +218,8 @@ def _uses(handle: TableHandle, state: TableState, after: Sequence[str]) -> tuple
         for feature, what, remedy in _found(handle, state, table)
         if feature not in after
     ]
-    told = {each.feature for each in found}
-    others = (name for name in closed(table.features) if name not in (*after, *told))
+    counted = {each.feature for each in found}
+    others = (name for name in closed(table.features) if name not in (*after, *counted))
     definition = "the definition of the table"
     return (*found, *(FeatureUse(name, definition, "take it out of there") for name in others))
 

@@ -20,12 +20,12 @@ from plait.model.bucket import partition_text
 from plait.model.changes import KEYS_FILES, KEYS_SIDECAR
 from plait.model.decision import Decision
 from plait.model.plan import Snapshot
-from plait.read.plan import everything, wanted_in
+from plait.read.plan import all_files, filter_partitions
 from plait.read.slices import SliceReader
 from plait.services.index.publish import WrittenRun, delete_replaced, publish_run
 from plait.state.state import TableState
 from plait.timeline import paths
-from plait.txn.key_window import Known, load_known
+from plait.txn.key_window import KnownKeys, load_known_keys
 from plait.txn.read_pin import pinned
 from plait.txn.table_handle import TableHandle
 
@@ -83,7 +83,7 @@ def build_index(handle: TableHandle, *, memory_bytes: int = MEMORY_BYTES) -> Ind
 
     def everything_of(state: TableState) -> tuple[TableState, str, Snapshot]:
         name = require_index(state)
-        return state, name, state.snapshot(handle.store, wants=everything)
+        return state, name, state.snapshot(handle.store, file_filter=all_files)
 
     require_index(handle.cache.refresh())
     with pinned(handle, everything_of) as (state, name, snapshot):
@@ -138,16 +138,16 @@ def fold_index(
 
 def _due(
     handle: TableHandle, state: TableState, most: int | None
-) -> tuple[TableState, Known, Snapshot] | None:
+) -> tuple[TableState, KnownKeys, Snapshot] | None:
     """Return what the index knows, and the files whose keys no decision tells; None if too much."""
-    known = load_known(handle, state, newest=True)
+    known = load_known_keys(handle, state, newest=True)
     if known is None or not known.usable or known.window.until == known.manifest.version:
         return None
     buckets = known.window.whole
     if not buckets:
         return state, known, state.blank()
-    wants = wanted_in({partition for partition, _ in buckets})
-    snapshot = state.snapshot(handle.store, wants=wants)
+    file_filter = filter_partitions({partition for partition, _ in buckets})
+    snapshot = state.snapshot(handle.store, file_filter=file_filter)
     files = files_in(snapshot.files, buckets)
     if most is not None and int(pc.sum(files["rows"]).as_py() or 0) > most:
         return None

@@ -16,7 +16,7 @@ from plait.index.manifest import (
     withdraw_manifest,
 )
 from plait.services.index.files import delete_old
-from plait.txn.key_window import forget_index, is_decided, load_known
+from plait.txn.key_window import forget_index, is_decided, load_known_keys
 from plait.txn.table_handle import TableHandle
 
 _log = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ def _together(
         fits = is_decided(handle, newest.version, newest.decision)
     if written.built:
         if not fits or newest is None or newest.version <= mine.last:
-            known = load_known(handle, handle.cache.refresh(), newest=True)
+            known = load_known_keys(handle, handle.cache.refresh(), newest=True)
             ahead = known is not None and known.usable and known.manifest.version > mine.last
             return None if ahead else written.beside(None, number)
         whole = any(run.first == 0 and run.last > mine.last for run in newest.runs)

@@ -13,7 +13,13 @@ from plait.services.index.build import IndexReport, build_index, fold_index, req
 from plait.services.index.verify import IndexVerified, verify_index
 from plait.state.state import TableState
 from plait.timeline import paths
-from plait.txn.key_window import Known, is_of_index, load_known, load_newest_known, require_newest
+from plait.txn.key_window import (
+    KnownKeys,
+    is_of_index,
+    load_known_keys,
+    load_newest_known_keys,
+    require_newest,
+)
 from plait.txn.table_decisions import change_table
 from plait.txn.table_handle import Namespace, TableHandle
 
@@ -204,7 +210,7 @@ def _built(handle: TableHandle) -> IndexReport | None:
         state = handle.cache.refresh()
         if _is_of_use(handle, state):
             return report
-    known = load_known(handle, state, newest=True)
+    known = load_known_keys(handle, state, newest=True)
     why = "it is not there" if known is None else known.window.lost
     message = f"the record index was built {_BUILDS_MAX} times, and is of no use each time: {why}"
     hint = "nothing is lost: look-ups read buckets; run `tablectl index build` once that is over"
@@ -212,17 +218,17 @@ def _built(handle: TableHandle) -> IndexReport | None:
 
 
 def _is_of_use(handle: TableHandle, state: TableState) -> bool:
-    known = load_known(handle, state, newest=True)
+    known = load_known_keys(handle, state, newest=True)
     return known is not None and known.usable and _is_whole(handle, known)
 
 
-def _is_whole(handle: TableHandle, known: Known) -> bool:
+def _is_whole(handle: TableHandle, known: KnownKeys) -> bool:
     """Tell whether every file of an index is there."""
     there = {info.path: info.size for info in handle.store.list(_directory(known))}
     return all(there.get(file.path) == file.size_bytes for file in known.manifest.files)
 
 
-def _directory(known: Known) -> str:
+def _directory(known: KnownKeys) -> str:
     return paths.index(known.manifest.index)
 
 
@@ -235,7 +241,7 @@ def _status(handle: TableHandle, state: TableState) -> IndexStatus:
     status = IndexStatus(state.table.index, state.version)
     if status.name is None:
         return replace(status, reason="the table has no record index")
-    known = load_newest_known(handle, state)
+    known = load_newest_known_keys(handle, state)
     if known is None:
         return replace(status, reason="it was not built", lag=state.version + 1)
     manifest, whole = known.manifest, _is_whole(handle, known)

@@ -15,11 +15,11 @@ from plait.index.entries import IndexEntries, Places
 from plait.index.merge import numbered, part_of, ranges
 from plait.index.run_file import OpenRun, RunFile
 from plait.model.plan import Snapshot
-from plait.read.plan import everything
+from plait.read.plan import all_files
 from plait.services.index.build import read_keys, require_index, take_window
 from plait.state.state import TableState
 from plait.storage.scratch import Scratch
-from plait.txn.key_window import Known, load_newest_known
+from plait.txn.key_window import KnownKeys, load_newest_known_keys
 from plait.txn.read_pin import pinned
 from plait.txn.table_handle import TableHandle
 
@@ -71,7 +71,7 @@ def _compared(handle: TableHandle, state: TableState) -> IndexVerified:
         InstantExpiredError: the index has gone on to a later version.
         OptionError: it is of no use.
     """
-    known = load_newest_known(handle, state)
+    known = load_newest_known_keys(handle, state)
     if known is None or not known.usable:
         why = "it was not built" if known is None else known.window.lost
         message = f"the record index is of no use now: {why}"
@@ -80,18 +80,18 @@ def _compared(handle: TableHandle, state: TableState) -> IndexVerified:
     with ExitStack() as stack:
         scratch = stack.enter_context(Scratch("index"))
         local = scratch.filesystem()
-        snapshot = state.snapshot(handle.store, wants=everything)
+        snapshot = state.snapshot(handle.store, file_filter=all_files)
         rows, live = _live(handle, known, snapshot, scratch)
         held = [stack.enter_context(OpenRun(local, file)) for file in live]
-        told = [stack.enter_context(OpenRun(local, f)) for f in _recent(known, scratch)]
+        listed = [stack.enter_context(OpenRun(local, f)) for f in _recent(known, scratch)]
         remote = handle.store.filesystem()
-        told += [stack.enter_context(OpenRun(remote, f)) for f in known.manifest.files]
-        missing = _missing(held, told)
+        listed += [stack.enter_context(OpenRun(remote, f)) for f in known.manifest.files]
+        missing = _missing(held, listed)
     return IndexVerified(state.version, rows, known.manifest.entries, missing)
 
 
 def _live(
-    handle: TableHandle, known: Known, snapshot: Snapshot, scratch: Scratch
+    handle: TableHandle, known: KnownKeys, snapshot: Snapshot, scratch: Scratch
 ) -> tuple[int, list[RunFile]]:
     """Sort the keys of all live rows, but of buckets that look-ups read whole; count the rows."""
     rows = 0
@@ -104,21 +104,21 @@ def _live(
             return rows, builder.write(scratch.filesystem(), lambda at: f"live-{at}")
 
 
-def _recent(known: Known, scratch: Scratch) -> list[RunFile]:
+def _recent(known: KnownKeys, scratch: Scratch) -> list[RunFile]:
     with RunBuilder(MEMORY_BYTES) as builder:
         take_window(builder, known.window)
         with scratch.alone():
             return builder.write(scratch.filesystem(), lambda at: f"recent-{at}")
 
 
-def _missing(held: list[OpenRun], told: list[OpenRun]) -> int:
+def _missing(held: list[OpenRun], listed: list[OpenRun]) -> int:
     """Count live keys without an entry that leads to their file."""
     places = Places()
-    of_held, of_told = numbered(held, places), numbered(told, places)
+    of_held, of_listed = numbered(held, places), numbered(listed, places)
     count = 0
-    for low, high in ranges([*held, *told], _AT_ONCE):
+    for low, high in ranges([*held, *listed], _AT_ONCE):
         live = part_of(of_held, low, high)
-        entries = part_of(of_told, low, high)
+        entries = part_of(of_listed, low, high)
         count += _without(live, entries)
     return count
 

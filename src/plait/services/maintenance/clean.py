@@ -30,7 +30,7 @@ from plait.services.maintenance.leftovers import (
 )
 from plait.services.maintenance.retention import final_of, horizon_of, pairs, unneeded
 from plait.state.checkpoint import checkpoint_of, list_checkpoints, load_checkpoint
-from plait.state.lineage import Late
+from plait.state.lineage import LateInstant
 from plait.state.state import TableState
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
@@ -120,14 +120,14 @@ class CleanUndone:
 
     version: int | None
     """The version of its decision; None if there was nothing to undo."""
-    undone: tuple[int, ...]
+    reverted: tuple[int, ...]
     """The versions of the cleans whose horizons were taken back."""
     horizon: int
     """The oldest version that can be read now."""
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
-        return {"version": self.version, "undone": list(self.undone), "horizon": self.horizon}
+        return {"version": self.version, "undone": list(self.reverted), "horizon": self.horizon}
 
 
 def plan_clean(handle: TableHandle, *, now: bool = False) -> CleanPlan:
@@ -186,27 +186,27 @@ def undo_clean(handle: TableHandle, *, since: int | None = None) -> CleanUndone:
         ContractError: this client was opened under another contract.
         CommitOutcomeUnknownError: the outcome is unknown.
     """
-    undone: list[int] = []
+    reverted: list[int] = []
 
     def draft(state: TableState) -> Decision | None:
         doomed = [each for each in state.horizons.raised if since is None or each.version >= since]
-        undone[:] = [each.version for each in doomed]
+        reverted[:] = [each.version for each in doomed]
         if not doomed:
             return None
         kept = [each.horizon for each in state.horizons.raised if each not in doomed]
         horizon = max(kept, default=state.horizons.final)
-        return _clean_draft(handle, state, Cleaned(horizon, state.horizons.final, undo=undone[0]))
+        return _clean_draft(handle, state, Cleaned(horizon, state.horizons.final, undo=reverted[0]))
 
     decision = publish_service(handle, draft)
     version = None if decision is None else decision.version
-    return CleanUndone(version, tuple(undone), handle.cache.known().horizon)
+    return CleanUndone(version, tuple(reverted), handle.cache.known().horizon)
 
 
 def _plan(handle: TableHandle, state: TableState, grace_s: float) -> CleanPlan:
     folded = state.folded(handle.store)
     horizon = horizon_of(handle, state)
     final = final_of(handle, state, horizon, grace_s)
-    over = unneeded(folded, state.lineage.shown(horizon, state.table.kept))
+    over = unneeded(folded, state.lineage.readable(horizon, state.table.kept))
     condemned = [entry for entry in over if entry[1] <= final]
     held = len(over) - len(condemned)
     condemned += _old_checkpoints(handle, state)
@@ -351,7 +351,7 @@ def _split(
     return deletable, spared
 
 
-def _delete_late(handle: TableHandle, entries: tuple[Late, ...]) -> list[str]:
+def _delete_late(handle: TableHandle, entries: tuple[LateInstant, ...]) -> list[str]:
     """Delete files that rolled-back writers wrote after their end; the nonce proves it."""
     nonces = {entry.nonce for entry in entries}
     listed = [info for place in paths.OWNED if entries for info in handle.store.list(place)]

@@ -20,7 +20,7 @@ from plait.model.order import Order, check_order, recorded_order
 from plait.model.plan import COW
 from plait.model.request import FileSet
 from plait.model.schema import names_of
-from plait.read.plan import everything, plan_scan, wanted_where
+from plait.read.plan import all_files, filter_where, plan_scan
 from plait.services.maintenance.ages import current_before
 from plait.services.maintenance.rewrite import ALONE, Rewritten, Sharing, rewrite_sets, shares
 from plait.state.state import TableState
@@ -114,8 +114,8 @@ def plan_clustering(
     recorded = None if named or kind is not None else recorded_order(state.table.options)
     order = recorded or Order(named, kind or _KIND)
     check_order(order, state.table.spec, "order_by")
-    wants = everything if state.table.spec.keyed else wanted_where(where)
-    snapshot = state.snapshot(handle.store, wants=wants)
+    file_filter = all_files if state.table.spec.keyed else filter_where(where)
+    snapshot = state.snapshot(handle.store, file_filter=file_filter)
     planner = _Planner.of(state, order, snapshot.files, again=recorded is None)
     if where is None:
         return planner.plan(None)
@@ -132,7 +132,7 @@ def plan_due(handle: TableHandle) -> ClusteringPlan | None:
     order = recorded_order(state.table.options)
     if order is None:
         return None
-    files = state.snapshot(handle.store, wants=everything).files
+    files = state.snapshot(handle.store, file_filter=all_files).files
     planner = _Planner.of(state, order, files, again=False)
     spec = state.table.spec
     if spec.keyed and spec.layout.table_type == COW and planner.any:

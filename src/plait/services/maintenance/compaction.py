@@ -22,7 +22,7 @@ from plait.model.contract import Options
 from plait.model.instant import Operation
 from plait.model.order import Order, recorded_order
 from plait.model.request import FileSet
-from plait.read.plan import everything, wanted_in
+from plait.read.plan import all_files, filter_partitions
 from plait.services.maintenance.rewrite import ALONE, Rewritten, Sharing, rewrite_sets
 from plait.state.state import TableState
 from plait.txn.table_handle import TableHandle
@@ -92,8 +92,10 @@ def plan_compaction(
         buckets: plan only these.
     """
     state = handle.cache.refresh()
-    wants = everything if buckets is None else wanted_in({place for place, _ in buckets})
-    files = state.snapshot(handle.store, wants=wants).files
+    file_filter = (
+        all_files if buckets is None else filter_partitions({place for place, _ in buckets})
+    )
+    files = state.snapshot(handle.store, file_filter=file_filter).files
     if buckets is not None:
         files = files_in(files, buckets)
     return CompactionPlan(state.version, tuple(_Planner.of(state, files, full=full).tasks()))

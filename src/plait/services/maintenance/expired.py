@@ -24,7 +24,7 @@ from plait.model.bucket import Partition
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.schema import WRITTEN_COLUMN, WRITTEN_FIELD
 from plait.read.condition import Condition
-from plait.read.plan import Wanted, everything, plan_scan, wanted_where
+from plait.read.plan import FileCriteria, all_files, filter_where, plan_scan
 from plait.services.maintenance.ages import current_before
 from plait.state.state import TableState
 from plait.txn.table_handle import TableHandle
@@ -65,12 +65,12 @@ def find_candidates(handle: TableHandle, state: TableState, ttl: Ttl, limit: int
     """
     spec = state.table.spec
     if ttl.by_row_written:
-        return _written_before(state.snapshot(handle.store, wants=wanted_written), limit)
+        return _written_before(state.snapshot(handle.store, file_filter=filter_written), limit)
     if ttl.by in spec.decided_columns or ttl.unit != PARTITION:
         return _matching(handle, state, _predicate(ttl, limit, spec)).plan.files
-    by_written = spec.written and not ttl.by_column
-    wants = wanted_written if by_written else everything
-    snapshot = state.snapshot(handle.store, wants=wants)
+    by_written = spec.keeps_row_version and not ttl.by_column
+    file_filter = filter_written if by_written else all_files
+    snapshot = state.snapshot(handle.store, file_filter=file_filter)
     files = snapshot.files.append_column("expired", pa.array(_judged(snapshot, ttl, limit)))
     files = _whole_partitions(files)
     unknown = files.filter(pc.equal(files["expired"], _MAYBE))
@@ -112,7 +112,7 @@ def find_expired(
         matches = _row_matches(handle, state, ttl, limit)
         for file in files:
             check_alive()
-            whole = ttl.by_row_written and file.written <= limit
+            whole = ttl.by_row_written and file.row_version <= limit
             rows.update({file.path: None} if whole else matches.hidden([file]))
     found = frozenset(file.partition for file in files if file.path in rows)
     return Expired(found, rows, by_value)
@@ -123,7 +123,7 @@ def _row_matches(handle: TableHandle, state: TableState, ttl: Ttl, limit: int) -
     spec = state.table.spec
     if not ttl.by_row_written:
         return _matching(handle, state, _predicate(ttl, limit, spec))
-    snapshot = state.snapshot(handle.store, wants=wanted_written)
+    snapshot = state.snapshot(handle.store, file_filter=filter_written)
     snapshot = replace(snapshot, files=_written_before(snapshot, limit))
     column = Column((WRITTEN_COLUMN,), WRITTEN_FIELD.type)
     expired = Compare(column, "<=", Literal.of(limit, WRITTEN_FIELD.type))
@@ -132,9 +132,9 @@ def _row_matches(handle: TableHandle, state: TableState, ttl: Ttl, limit: int) -
     return Matches(Existing(handle.store, snapshot, spec), plan)
 
 
-def wanted_written(_: TableSpec) -> Wanted:
+def filter_written(_: TableSpec) -> FileCriteria:
     """Ask for every file, and for the bounds of the versions that wrote its rows."""
-    return Wanted(kinds=WRITTEN_KINDS)
+    return FileCriteria(kinds=WRITTEN_KINDS)
 
 
 def _written_before(snapshot: Snapshot, limit: int) -> pa.Table:
@@ -145,20 +145,20 @@ def _written_before(snapshot: Snapshot, limit: int) -> pa.Table:
     """
     files = snapshot.files
     bounds = file_bounds(files, [WRITTEN_COLUMN], snapshot.spec.schema)[WRITTEN_COLUMN]
-    told = pc.is_valid(bounds.null_count)
+    known = pc.is_valid(bounds.null_count)
     older = pc.fill_null(pc.less_equal(bounds.lower, limit), False)  # noqa: FBT003 - arrow's
     whole = pc.less_equal(written_versions(files), limit)
-    return files.filter(pc.or_(whole, pc.or_(older, pc.invert(told))))
+    return files.filter(pc.or_(whole, pc.or_(older, pc.invert(known))))
 
 
 def _newest_written(snapshot: Snapshot) -> pa.ChunkedArray:
     """Return for each file a version such that no row of the file was written after it."""
     files, spec = snapshot.files, snapshot.spec
-    if not spec.written:
+    if not spec.keeps_row_version:
         return written_versions(files)
     bounds = file_bounds(files, [WRITTEN_COLUMN], spec.schema)[WRITTEN_COLUMN]
-    told = pc.if_else(pc.equal(bounds.null_count, 0), bounds.upper, pa.scalar(None, pa.int64()))
-    return pc.coalesce(told, written_versions(files))
+    known = pc.if_else(pc.equal(bounds.null_count, 0), bounds.upper, pa.scalar(None, pa.int64()))
+    return pc.coalesce(known, written_versions(files))
 
 
 def _predicate(ttl: Ttl, limit: int, spec: TableSpec) -> Compare:
@@ -168,7 +168,7 @@ def _predicate(ttl: Ttl, limit: int, spec: TableSpec) -> Compare:
 
 def _matching(handle: TableHandle, state: TableState, expired: Compare) -> Matches:
     """Choose the files in which the predicate may hold."""
-    snapshot = state.snapshot(handle.store, wants=wanted_where(expired))
+    snapshot = state.snapshot(handle.store, file_filter=filter_where(expired))
     existing = Existing(handle.store, snapshot, state.table.spec)
     return Matches(existing, plan_scan(snapshot, columns=(), where=expired))
 
@@ -186,11 +186,11 @@ def _judged(snapshot: Snapshot, ttl: Ttl, limit: int) -> npt.NDArray[np.int8]:
         return np.where(old, _YES, _NO).astype(np.int8)
     bounds = file_bounds(files, [ttl.by], snapshot.spec.schema)[ttl.by]
     wide = pa.int32() if pa.types.is_date32(bounds.upper.type) else pa.int64()
-    told = pc.and_(pc.is_valid(bounds.upper), pc.is_valid(bounds.null_count))
+    known = pc.and_(pc.is_valid(bounds.upper), pc.is_valid(bounds.null_count))
     upper = pc.fill_null(bounds.upper.cast(wide), 0).to_numpy(zero_copy_only=False)
     nulls = pc.fill_null(bounds.null_count, 0).to_numpy(zero_copy_only=False)
     old = (upper < limit) & (nulls == 0)
-    judged = np.where(told.to_numpy(zero_copy_only=False), np.where(old, _YES, _NO), _MAYBE)
+    judged = np.where(known.to_numpy(zero_copy_only=False), np.where(old, _YES, _NO), _MAYBE)
     return judged.astype(np.int8)
 
 

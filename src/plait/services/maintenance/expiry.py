@@ -32,7 +32,7 @@ from plait.model.decision import CommitResult, Decision, Scope
 from plait.model.instant import Operation
 from plait.model.plan import COW
 from plait.model.request import WriteRequest
-from plait.read.plan import wanted_in
+from plait.read.plan import filter_partitions
 from plait.services.maintenance.expired import Expired, find_candidates, find_expired, limit_of
 from plait.services.maintenance.rewrite import shares
 from plait.state.state import TableState
@@ -317,7 +317,7 @@ class HideExpired:
     def _found(self, head: TableState) -> Iterator[tuple[LiveFile, Positions | None]]:
         """Return the live files with their expired rows; None: all rows."""
         places = self.expired.partitions
-        loaded = head.snapshot(self._store, wants=wanted_in(places)).files
+        loaded = head.snapshot(self._store, file_filter=filter_partitions(places)).files
         files = [each for each in live_files(loaded) if each.partition in places]
         kept: set[Partition] = set()
         if self.ttl.unit == PARTITION and not self.expired.by_value:  # all of it, or nothing

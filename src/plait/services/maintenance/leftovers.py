@@ -18,8 +18,8 @@ from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.timeline import paths
 from plait.timeline.pending import load_pending
+from plait.txn.liveness_cache import renew_signs
 from plait.txn.read_pin import load_read_pins
-from plait.txn.signs_of_life import renew_signs
 from plait.txn.table_handle import TableHandle
 
 

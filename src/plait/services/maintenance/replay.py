@@ -108,17 +108,17 @@ def _plan(
     kept = state.lineage.spans(state.version)
     lost = lost_streams(state, kept)
     chosen = lost if every else _require_among("applications", applications or (), lost)
-    undone = undone_commit_ids(handle.store, state, kept) if every or commit_ids else ()
-    ids = undone if every else _require_among("commit_ids", commit_ids or (), undone)
+    reverted = undone_commit_ids(handle.store, state, kept) if every or commit_ids else ()
+    ids = reverted if every else _require_among("commit_ids", commit_ids or (), reverted)
     return ReplayPlan(state.version, set_back(handle.store, state, chosen, kept), ids)
 
 
-def _require_among(key: str, names: Iterable[str], undone: Collection[str]) -> tuple[str, ...]:
+def _require_among(key: str, names: Iterable[str], reverted: Collection[str]) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(names))
     for name in names:
-        if name not in undone:
+        if name not in reverted:
             message = f"{key} names {name!r}, which no restore undid"
-            known = ", ".join(sorted(undone)[:5]) or "none"
+            known = ", ".join(sorted(reverted)[:5]) or "none"
             raise OptionError(message, hint=f"undone: {known}", key=key, value=name)
     return names
 

@@ -65,7 +65,7 @@ class RestorePlan:
     """The newest version when it was planned."""
     to: int
     """The version whose rows the table gets."""
-    undone: tuple[RestoredCommit, ...]
+    reverted: tuple[RestoredCommit, ...]
     """Commits of rows and expiries that it undoes, newest first."""
     returned: tuple[RestoredCommit, ...]
     """Commits that an earlier restore undid and this one brings back, newest first."""
@@ -85,7 +85,7 @@ class RestorePlan:
         return {
             "version": self.version,
             "to": self.to,
-            "undone": [each.to_dict() for each in self.undone],
+            "undone": [each.to_dict() for each in self.reverted],
             "returned": [each.to_dict() for each in self.returned],
             "applications": list(self.applications),
             "commit_ids": list(self.commit_ids),
@@ -196,7 +196,7 @@ class _Work:
     state: TableState
     plan: RestorePlan
     changes: Changes
-    undone: tuple[Versions, ...]
+    reverted: tuple[Versions, ...]
     kept: tuple[Versions, ...]
     """What the table contains after it."""
     matters: bool
@@ -209,12 +209,12 @@ class _Work:
         before = state.snapshot(store)
         after = state.snapshot(store, version=to)
         seen, kept = state.lineage.spans(head), state.lineage.spans(to)
-        undone, returned = minus(seen, kept), minus(kept, seen)
+        reverted, returned = minus(seen, kept), minus(kept, seen)
         changes = changes_between(before.files, after.files, state.folded(store).masks)
         plan = RestorePlan(
             head,
             to,
-            _commits(handle, state, undone),
+            _commits(handle, state, reverted),
             _commits(handle, state, returned),
             lost_streams(state, kept),
             undone_commit_ids(store, state, kept),
@@ -224,8 +224,8 @@ class _Work:
             visible_rows(before.files),
             visible_rows(after.files),
         )
-        matters = bool(_listed(handle, state, (*undone, *returned), _OF_LINEAGE).num_rows)
-        return cls(handle, state, plan, changes, undone, kept, matters, after.spec)
+        matters = bool(_listed(handle, state, (*reverted, *returned), _OF_LINEAGE).num_rows)
+        return cls(handle, state, plan, changes, reverted, kept, matters, after.spec)
 
     def draft(self, *, replay: bool) -> Decision | None:
         """Return the decision; None if the table is as wanted already."""
@@ -249,7 +249,7 @@ class _Work:
             base=state.version,
             changes=self.changes,
             scope=Scope(SCOPE_TABLE),
-            restored=Restored(self.plan.to, self.undone),
+            restored=Restored(self.plan.to, self.reverted),
             replayed=replayed,
             table=None if table is state.table else table.to_dict(),
             stats=WriteStats(files_added=added, files_removed=removed),

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.services.maintenance.ages import current_before
-from plait.state.events import Folded, Shown
+from plait.state.events import Folded, ReadableVersions
 from plait.state.state import TableState
 from plait.txn.table_handle import TableHandle
 
@@ -79,7 +79,7 @@ def _since_changes(folded: Folded, count: int, horizon: int) -> int:
     return int(ends["until"].to_numpy()[nth].max()) if len(nth) else horizon
 
 
-def unneeded(folded: Folded, shown: Shown) -> list[tuple[str, int]]:
+def unneeded(folded: Folded, shown: ReadableVersions) -> list[tuple[str, int]]:
     """Return files that no readable version shows, each with its end; masks and sidecars too."""
     needed = shown.covers(folded.files)
     ended = folded.files.filter(pc.invert(needed))

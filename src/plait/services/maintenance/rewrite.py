@@ -26,7 +26,7 @@ from plait.model.changes import PATHS, Changes, WriteStatus
 from plait.model.decision import CommitResult, Decision, Scope
 from plait.model.instant import Operation
 from plait.model.request import FileSet, WriteRequest
-from plait.read.plan import wanted_in
+from plait.read.plan import filter_partitions
 from plait.state.state import TableState
 from plait.txn.carry import MaskFiles, Row, count_rows, divided, find_live, restated, rows_of_group
 from plait.txn.conflict import touched_buckets
@@ -191,7 +191,7 @@ def rewrite(
     def commit() -> CommitResult:
         table, store = txn.base.table, handle.store
         plan = plan_of(txn.request, table, store.address, txn.instant)
-        snapshot = txn.base.snapshot(store, wants=wanted_in(partitions))
+        snapshot = txn.base.snapshot(store, file_filter=filter_partitions(partitions))
         status = engine.rewrite(plan, snapshot, sets, txn.announce)
         if not status.changes.moved.num_rows:
             txn.abort(_NO_SOURCE, wrote=txn.distributed)

@@ -26,9 +26,9 @@ from plait.services.maintenance.rewrite import Sharing
 from plait.state.state import may_use
 from plait.timeline.pending import load_pending
 from plait.txn.liveness import is_alive
+from plait.txn.liveness_cache import SleepGuard
 from plait.txn.matrix import REWRITES
 from plait.txn.recovery import RollbackReport, roll_back_failed
-from plait.txn.signs_of_life import Doubts
 from plait.txn.table_handle import TableHandle
 
 _log = logging.getLogger(__name__)
@@ -79,8 +79,8 @@ class OptimizeReport:
             "archive": self.archive,
             "index": self.index,
         }
-        told = {name: None if part is None else part.to_dict() for name, part in parts.items()}
-        return {**told, "idle": self.idle}
+        values = {name: None if part is None else part.to_dict() for name, part in parts.items()}
+        return {**values, "idle": self.idle}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +107,11 @@ class ServiceRun:
             "table": self.uri,
             "report": None if self.report is None else self.report.to_dict(),
             "expiry": None if self.expiry is None else self.expiry.to_dict(),
-            "error": None if self.error is None else _told(self.error),
+            "error": None if self.error is None else _error_facts(self.error),
         }
 
 
-def _told(error: Exception) -> dict[str, object]:
+def _error_facts(error: Exception) -> dict[str, object]:
     if isinstance(error, TableError):
         return error.to_dict()
     return {"code": "bug", "message": f"{type(error).__name__}: {error}"}
@@ -227,7 +227,7 @@ class Looks:
     """When it was cleaned last."""
     idle: tuple[int, float] = (-1, 0.0)
     """The version in which nothing was left to compact or cluster, and when that was found."""
-    doubts: Doubts = field(default_factory=Doubts)
+    sleep_guard: SleepGuard = field(default_factory=SleepGuard)
     """Writers and readers that were silent, maybe because this machine was suspended."""
 
 
@@ -255,7 +255,7 @@ def _look(uri: str, open_table: Callable[[str], TableHandle], looks: Looks) -> S
     opened = attempts.take(lambda: open_table(uri))
     if opened is None:
         return ServiceRun(uri, None, None, attempts.first)
-    handle = replace(opened, doubts=looks.doubts)
+    handle = replace(opened, sleep_guard=looks.sleep_guard)
     expiry = attempts.take(lambda: _expire_if_due(handle, looks))
     now_s, version = handle.ports.clock.monotonic(), handle.cache.known().version
     cleans = _is_over(looks.clean_s, now_s, _REST_S)

@@ -9,9 +9,9 @@ from plait.model.decision import Decision, Savepoint, SavepointChange
 from plait.model.instant import Action, Operation
 from plait.state.state import TableState
 from plait.txn.matrix import KINDS, Kind
-from plait.txn.moments import Moment, find_as_of, require_version
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
+from plait.txn.time_travel import Moment, find_as_of, require_version
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _SAME_ROWS = {Kind.NOTE, Kind.REWRITE}

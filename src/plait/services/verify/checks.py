@@ -16,7 +16,7 @@ from plait.errors import (
 )
 from plait.model.instant import AHEAD_MS_MAX
 from plait.model.plan import Snapshot
-from plait.read.plan import everything
+from plait.read.plan import all_files
 from plait.services.verify.archived import check_archive
 from plait.services.verify.contents import SideFiles, check_files, check_keys, check_older
 from plait.services.verify.history import LiveFiles, Windows
@@ -82,7 +82,7 @@ class _Verification:
         folded = None if state is None else self._fold(state)
         needed: Needed | None = None
         if state is not None and folded is not None:
-            shown = state.lineage.shown(state.horizons.final, state.table.kept)
+            shown = state.lineage.readable(state.horizons.final, state.table.kept)
             needed = Needed.of(folded, shown)
             needed.check(listing, self._findings)
         if state is not None:
@@ -96,7 +96,7 @@ class _Verification:
             self._note_future(state)
         note_records(self._store, self._findings)
         if self._data and state is not None and needed is not None:
-            self._read_data(state.snapshot(self._store, wants=everything), needed, listing)
+            self._read_data(state.snapshot(self._store, file_filter=all_files), needed, listing)
         self._instants.judge(self._findings)
         return self._findings.report()
 
@@ -185,11 +185,11 @@ class _Verification:
         check_files(self._store, snapshot, self._findings)
         check_older(self._store, needed.older, snapshot, self._findings)
         names = self._side_files.paths
-        present, shown = (_common(names, told["path"]) for told in (listing.data, needed.others))
+        present, shown = (_common(names, named["path"]) for named in (listing.data, needed.others))
         self._side_files.check(self._store, present - set(listing.odd), shown, self._findings)
         if snapshot.spec.keyed:
             check_keys(self._store, snapshot, self._findings)
 
 
-def _common(names: pa.Array, told: pa.ChunkedArray) -> set[str]:
-    return set(names.filter(pc.is_in(names, value_set=told.combine_chunks())).to_pylist())
+def _common(names: pa.Array, named: pa.ChunkedArray) -> set[str]:
+    return set(names.filter(pc.is_in(names, value_set=named.combine_chunks())).to_pylist())

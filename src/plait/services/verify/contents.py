@@ -186,12 +186,14 @@ def check_keys(store: Store, snapshot: Snapshot, findings: Findings) -> None:
     the keys themselves are compared. A key in the wrong bucket is found too: nobody would look
     for it there.
     """
-    across = snapshot.spec.across
-    places = ("bucket", "partition") if across else ("partition", "bucket")
+    unique_in_table = snapshot.spec.unique_in_table
+    places = ("bucket", "partition") if unique_in_table else ("partition", "bucket")
     by = [(name, "ascending") for name in (*places, "version", "path")]
     files = _live(snapshot.files.sort_by(by), findings)
     reader = SliceReader.of(store, snapshot)
-    for _, group in groupby(files, key=lambda f: (() if across else f.partition, f.bucket)):
+    for _, group in groupby(
+        files, key=lambda f: (() if unique_in_table else f.partition, f.bucket)
+    ):
         _Bucket(reader, snapshot, list(group), findings).check()
 
 

@@ -33,7 +33,7 @@ from plait.timeline import paths
 from plait.timeline.log import Timeline
 from plait.txn.conflict import Compare, Judge, WasRead
 from plait.txn.conflict_checker import compared, was_read
-from plait.txn.keys import APART, UNKNOWN, KeyOverlap, Keys
+from plait.txn.keys import DISJOINT, UNKNOWN, KeyOverlap, Keys
 from plait.txn.matrix import DATA, HARMLESS, REWRITES, SERVICES
 
 _HELD = 1_000
@@ -152,7 +152,7 @@ class Windows:
                 return compared(keys, judge, whole, bucket)
             except (FormatError, StorageError) as error:
                 self.findings.note(path, f"its keys can no longer be compared: {error.message}")
-                return APART
+                return DISJOINT
 
         return compare
 
@@ -203,8 +203,8 @@ def _proven(keys: Keys, judge: Judge, theirs: Decision, bucket: BucketId) -> Key
 
     A writer refuses that, but only as far as it looked back.
     """
-    met = compared(keys, judge, theirs, bucket)
-    return APART if met.elsewhere and not met.known else met
+    overlap = compared(keys, judge, theirs, bucket)
+    return DISJOINT if overlap.in_other_partition and not overlap.known else overlap
 
 
 def _idle(theirs: Decision, table: TableDef | None) -> bool:

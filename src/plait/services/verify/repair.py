@@ -91,7 +91,7 @@ class RepairPlan:
     """Ids of lost files whose rows are given up, or of a lost slot with all that came after it."""
 
     @property
-    def mends(self) -> tuple[Finding, ...]:
+    def repairs(self) -> tuple[Finding, ...]:
         """The findings that ``repair`` mends."""
         return tuple(each for each in self.findings if each.answer == MEND)
 
@@ -137,9 +137,9 @@ def plan_repair(
     """
     steps = _Planner.of(handle, source, accept_loss).steps()
     findings = tuple(finding for finding, _ in steps)
-    mends = {finding.id for finding in findings if finding.answer == MEND}
+    repairs = {finding.id for finding in findings if finding.answer == MEND}
     for each in accept_loss:
-        if each not in mends:
+        if each not in repairs:
             message = f"accept_loss={each!r} is nothing that the newest version has lost"
             hint = "name the id of a file, vector or slot as the plan shows it: file:data/..."
             raise OptionError(message, hint=hint, key="accept_loss", value=each)
@@ -155,15 +155,15 @@ def repair(handle: TableHandle, plan: RepairPlan, source: Store | None = None) -
     Raises:
         PlanStaleError: slots came to what a cut-off deletes, or went from it.
     """
-    wanted = {finding.id: finding for finding in plan.mends}
+    wanted = {finding.id: finding for finding in plan.repairs}
     steps = _Planner.of(handle, source, plan.accepted).steps()
     for finding, _ in steps:
         if finding.cut is not None and finding.answer == MEND and finding.id in wanted:
             finding.cut.require_planned(wanted[finding.id].cut)
     mended = []
-    for finding, mend in steps:
-        if mend is not None and finding.id in wanted:
-            mend()
+    for finding, step in steps:
+        if step is not None and finding.id in wanted:
+            step()
             mended.append(finding)
     return RepairReport(tuple(mended), plan_repair(handle, source).findings)
 
@@ -260,7 +260,7 @@ class _Planner:
         return mended, lambda: cut.make(self.handle.store, self._reach(below))
 
     def _reach(self, version: int) -> TableState:
-        return StateCache(self.handle.store, self.handle.ports).reach(version)
+        return StateCache(self.handle.store, self.handle.ports).refresh_up_to(version)
 
     def _archive(self, problem: Problem) -> Step:
         """Answer for a file of the archive with the bytes of a copy."""

@@ -93,7 +93,7 @@ def repair_from_replica(
         RetryableConflictError: somebody else changed one of the buckets meanwhile.
     """
     _require_alike(handle, replica)
-    if handle.cache.known().table.spec.across:
+    if handle.cache.known().table.spec.unique_in_table:
         message = "a row of the replica may have moved to another partition of this table since"
         hint = "restore a version that does not need the damaged files, or repair them from a copy"
         raise OptionError(message, hint=hint, key="replicas", value="unique='table'")
@@ -162,7 +162,7 @@ class _Repair:
         """Stage new files for the buckets; return how many files of the replica were read too."""
         spec = self.snapshot.spec
         operation = Operation.INSERT if spec.keyed else Operation.APPEND
-        request = WriteRequest(operation, dated=spec.written)
+        request = WriteRequest(operation, with_row_version=spec.keeps_row_version)
         plan = plan_of(request, self.state.table, self.handle.store.address, txn.instant)
         with pinned(self.replica, self._theirs) as theirs:
             return self._staged(txn, plan, theirs), theirs.files.num_rows
@@ -176,7 +176,7 @@ class _Repair:
             for mine in self._mine(theirs):
                 prints.append(fingerprints(mine))
                 rows = pa.Table.from_batches([mine])
-                if spec.written:
+                if spec.keeps_row_version:
                     rows = rows.append_column(WRITTEN_FIELD, ours.written(prints[-1]))
                 staging.write(rows)
             status = staging.stage(replace(self.snapshot, files=LIVE.empty_table()), None)
@@ -234,7 +234,7 @@ class _Repair:
         for file in (each for each in live_files(self.files) if each.path not in lost):
             for rows in reader.rows(file, columns=spec.copied):
                 prints.append(fingerprints(without_written(rows)))
-                if spec.written:
+                if spec.keeps_row_version:
                     versions.append(rows.column(-1).to_numpy(zero_copy_only=False))
         return _Readable.of(np.concatenate(prints), np.concatenate(versions))
 

@@ -11,21 +11,21 @@ from plait.errors import FormatError, StorageError
 from plait.files.bounds import Kinds, bound_fields, plain_kinds, with_bounds
 from plait.files.data_file import live_files, unmasked
 from plait.files.reader import load_stats
-from plait.model.decision import Decision, Sums
+from plait.model.decision import Decision, TableStatistics
 from plait.services.verify.report import Findings
 from plait.state.checkpoint import list_checkpoints, load_checkpoint
+from plait.state.checkpoint_verification import CheckpointVerification
 from plait.state.events import TABLES, Folded
 from plait.state.part_file import PartFile, places_of, read_whole
 from plait.state.parts import Part
 from plait.state.selected import load_places
-from plait.state.state import TableState, decided_sums
-from plait.state.sums import changed_places, summed, sums_at
-from plait.state.trust import Trust
+from plait.state.state import TableState, statistics_after_decision
+from plait.state.statistics import add_places, changed_places, statistics_at
 from plait.storage.port import Store
-from plait.stream.audit import break_of, told
+from plait.stream.audit import break_of, describe_break
 from plait.timeline import paths
 from plait.timeline.log import Timeline
-from plait.txn.refusal import find_lost
+from plait.txn.refusal import find_undone_position
 
 _TAIL_MAX = 64
 _COUNTED = ["directory", "partition", "files"]
@@ -65,7 +65,7 @@ class StateReplay:
 
     def _sum_up(self, before: TableState, decision: Decision, path: str) -> None:
         """Compare the sums that a decision tells with those of its changes."""
-        found = decided_sums(self.store, before, decision.changes)
+        found = statistics_after_decision(self.store, before, decision.changes)
         if decision.live is not None and decision.live != found:
             message = f"it tells {decision.live}, and its live files are {found}"
             self.findings.problem("INV-11", path, message)
@@ -75,12 +75,15 @@ class StateReplay:
         for token in decision.tokens:
             known = None if self.state is None else self.state.streams.get(token.application)
             last = None if known is None else known.token
-            if self.state is not None and find_lost(self.state, token.application) is not None:
+            if (
+                self.state is not None
+                and find_undone_position(self.state, token.application) is not None
+            ):
                 message = f"stream {token.application!r} goes on after a restore undid its position"
                 self.findings.problem("INV-16", path, message)
             kind = break_of(last, token)
             if kind is not None:
-                message = f"stream {token.application!r}: {told(kind, last, token)}"
+                message = f"stream {token.application!r}: {describe_break(kind, last, token)}"
                 self.findings.problem("INV-09", path, message)
 
 
@@ -175,7 +178,7 @@ class Checkpoints:
             self.findings.problem("INV-04", path, "the next decision does not continue it")
             return
         # as it is: what is found wrong is not to be replaced by what decisions say
-        state = state and replace(state, trust=Trust(judged=True))
+        state = state and replace(state, verification=CheckpointVerification(finished=True))
         different = state and difference(self.store, state, replayed)
         if different:
             message = f"its {different} differ from the decisions"
@@ -197,9 +200,9 @@ class Checkpoints:
         """Tell whether the places of the parts add up to the files live at their version."""
         if not state.parts:
             return True
-        told = summed([load_places(self.store, part, state.cache) for part in state.parts])
-        decided = Trust().base_of(self.store, state.parts)
-        if decided is not None and sums_at(told) != decided:
+        recorded = add_places([load_places(self.store, part, state.cache) for part in state.parts])
+        decided = CheckpointVerification().base_of(self.store, state.parts)
+        if decided is not None and statistics_at(recorded) != decided:
             return False
         version = state.parts[-1].last
         if version < replayed.horizons.final:  # files that were live then are known no more
@@ -208,8 +211,8 @@ class Checkpoints:
         real = changed_places(live.slice(0, 0), live)
         order = [("directory", "ascending"), ("partition", "ascending")]
         names = ["directory", "partition", "live", "rows", "hash"]
-        some = told.filter(pc.not_equal(told["live"], 0))
-        nothing = Sums() == sums_at(told.filter(pc.equal(told["live"], 0)))
+        some = recorded.filter(pc.not_equal(recorded["live"], 0))
+        nothing = TableStatistics() == statistics_at(recorded.filter(pc.equal(recorded["live"], 0)))
         mine, theirs = (each.select(names).sort_by(order) for each in (some, real))
         return nothing and mine.equals(theirs)
 

@@ -18,7 +18,7 @@ from plait.model.document import Proof, open_record
 from plait.model.instant import Instant
 from plait.services.verify.report import Findings
 from plait.state.checkpoint import checkpoint_of
-from plait.state.events import Folded, Shown
+from plait.state.events import Folded, ReadableVersions
 from plait.storage.port import Store
 from plait.timeline import paths
 
@@ -121,7 +121,7 @@ class Needed:
     """What ``files`` has of those that are not live, whole: ADDED and more."""
 
     @classmethod
-    def of(cls, folded: Folded, shown: Shown) -> Needed:
+    def of(cls, folded: Folded, shown: ReadableVersions) -> Needed:
         """Take everything that one of these versions shows."""
         files = folded.files.filter(shown.covers(folded.files))
         until = files["until"]

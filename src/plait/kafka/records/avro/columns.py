@@ -280,12 +280,12 @@ class Columns:
 
     def _branches(self, node: Union, rows: Ints) -> list[tuple[Ints, Node]]:
         """Read which branch each record has; return the places among ``rows`` for each branch."""
-        told = self._cursors.longs(rows)
-        wrong = (told < 0) | (told >= len(node.branches))
+        chosen = self._cursors.longs(rows)
+        wrong = (chosen < 0) | (chosen >= len(node.branches))
         if wrong.any():
             self._cursors.refuse(rows[wrong], "a union has no such branch")
-        given = np.unique(told[~wrong] if wrong.any() else told).tolist()
-        return [(np.flatnonzero(told == number), node.branches[number]) for number in given]
+        given = np.unique(chosen[~wrong] if wrong.any() else chosen).tolist()
+        return [(np.flatnonzero(chosen == number), node.branches[number]) for number in given]
 
     def _union(self, node: Union, kind: pa.DataType, rows: Ints) -> pa.Array:
         parts, taken, known = [pa.nulls(1, kind)], np.zeros(len(rows), np.int64), 1

@@ -155,14 +155,14 @@ class Cursors:
 
     def spans_of(self, rows: Ints, lengths: Ints | int) -> Spans:
         """Pass over bytes of known lengths."""
-        told = np.broadcast_to(np.asarray(lengths, np.int64), len(rows))
-        wrong = (told < 0) | (told > self.left(rows))
+        sizes = np.broadcast_to(np.asarray(lengths, np.int64), len(rows))
+        wrong = (sizes < 0) | (sizes > self.left(rows))
         if wrong.any():
             self.refuse(rows[wrong], "the value ends too early")
-            told = np.where(wrong, 0, told)
+            sizes = np.where(wrong, 0, sizes)
         starts = self.at[rows]
-        self.at[rows] = starts + told
-        return Spans(starts, told)
+        self.at[rows] = starts + sizes
+        return Spans(starts, sizes)
 
     def binary(self, spans: Spans) -> pa.Array:
         """Return the bytes of spans, which lie in ascending order."""

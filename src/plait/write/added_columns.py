@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from plait.definition.evolving import bringing, brought, with_columns_of
+from plait.definition.evolving import lacking_columns, with_added_columns, with_columns_of
 from plait.definition.table_def import TableDef
 from plait.engine import Engine
 from plait.errors import OptionError, SchemaMismatchError
 from plait.model.request import WriteRequest
 
 
-def bring(
+def resolve_added_columns(
     data: object, engine: Engine, request: WriteRequest, table: TableDef, *, sinks: bool
 ) -> tuple[object, WriteRequest]:
     """Return data to write in place of some, and the request with the columns of the first rows.
@@ -28,10 +28,10 @@ def bring(
         RepushOpenError: a repush is open, and a column would be added.
     """
     data, given = engine.opened(data)
-    if request.brings is None:
-        request = bringing(request, table, given)
+    if request.added_columns is None:
+        request = with_added_columns(request, table, given)
     evolved = with_columns_of(table, request)
-    late = next(brought(given, evolved.spec.schema), None)
+    late = next(lacking_columns(given, evolved.spec.schema), None)
     if late is not None:
         message = f"column {late.path!r} is not in the first rows of this writer"
         hint = "the first rows say which columns are added: write these first, or open a writer"

@@ -17,19 +17,19 @@ from plait.files.data_file import unmasked, with_masks
 from plait.files.digest import row_hashes
 from plait.files.hash import Hashes
 from plait.model.changes import Changes
-from plait.model.decision import Sums
+from plait.model.decision import TableStatistics
 from plait.model.plan import LIVE
 from plait.state.part_file import PLACES, directories_of
 
-_TOLD: Final = ("stats", "first_version")
+_NOT_HASHED: Final = ("stats", "first_version")
 """Columns that are left out of the hash: they follow from other decisions, or from the file."""
-_HASHED: Final = [field.name for field in LIVE if field.name not in _TOLD]
+_HASHED: Final = [field.name for field in LIVE if field.name not in _NOT_HASHED]
 _SUMMED: Final = ("files", "live", "rows", "hash")
 
 
-def sums_of(live: pa.Table) -> Sums:
+def statistics_of(live: pa.Table) -> TableStatistics:
     """Return the sums over live files (LIVE)."""
-    return sums_after(Sums(), LIVE.empty_table(), live)
+    return statistics_after(TableStatistics(), LIVE.empty_table(), live)
 
 
 def changed_paths(changes: Changes) -> pa.Array:
@@ -56,25 +56,29 @@ def changed_files(known: pa.Table, changes: Changes, version: int) -> tuple[pa.T
     return known, with_masks(pa.concat_tables([kept.select(LIVE.names), added]), changes.masked)
 
 
-def sums_after(sums: Sums, before: pa.Table, after: pa.Table) -> Sums:
+def statistics_after(
+    statistics: TableStatistics, before: pa.Table, after: pa.Table
+) -> TableStatistics:
     """Return sums, less those over some live files and with those over others (LIVE)."""
     files = pa.concat_tables([before.select(LIVE.names), after.select(LIVE.names)])
     if not files.num_rows:
-        return sums
+        return statistics
     # Once over all of them: for a few files each pass costs more than the rows do.
     hashes = _hashes(files)
     rows = files["rows"].to_numpy() - files["masked"].to_numpy()
     end = before.num_rows
-    less = Sums(end, int(rows[:end].sum()), int(hashes[:end].sum(dtype=np.uint64)))
-    more = Sums(after.num_rows, int(rows[end:].sum()), int(hashes[end:].sum(dtype=np.uint64)))
+    less = TableStatistics(end, int(rows[:end].sum()), int(hashes[:end].sum(dtype=np.uint64)))
+    more = TableStatistics(
+        after.num_rows, int(rows[end:].sum()), int(hashes[end:].sum(dtype=np.uint64))
+    )
     # Hashes are added modulo 2**64, so their order does not matter and a file can be taken out
     # again.
-    return sums - less + more
+    return statistics - less + more
 
 
 def changed_places(before: pa.Table, after: pa.Table) -> pa.Table:
     """Return the change of the sums (PLACES), given the live files before and after it (LIVE)."""
-    return summed([_places_of_live(after, 1), _negated(_places_of_live(before, 1))])
+    return add_places([_places_of_live(after, 1), _negated(_places_of_live(before, 1))])
 
 
 def without_counts(places: pa.Table) -> pa.Table:
@@ -83,7 +87,7 @@ def without_counts(places: pa.Table) -> pa.Table:
     return places.set_column(at, PLACES.field(at), pa.repeat(0, places.num_rows).cast(pa.int64()))
 
 
-def summed(tables: list[pa.Table]) -> pa.Table:
+def add_places(tables: list[pa.Table]) -> pa.Table:
     """Add the sums of places together (PLACES); a place of which nothing is left goes."""
     joined = pa.concat_tables([PLACES.empty_table(), *tables])
     grouped = joined.group_by(["directory", "partition"], use_threads=False).aggregate(
@@ -100,24 +104,24 @@ def summed(tables: list[pa.Table]) -> pa.Table:
     return places.filter(left)
 
 
-def sums_at(places: pa.Table, directories: frozenset[str] | None = None) -> Sums:
+def statistics_at(places: pa.Table, directories: frozenset[str] | None = None) -> TableStatistics:
     """Return the sums over the files in some directories, by default in all."""
     if directories is not None:
         chosen = pa.array(sorted(directories), pa.string())
         places = places.filter(pc.is_in(places["directory"], value_set=chosen))
     files, rows = (int(pc.sum(places[name]).as_py() or 0) for name in ("live", "rows"))
-    return Sums(files, rows, int(places["hash"].to_numpy().sum(dtype=np.uint64)))
+    return TableStatistics(files, rows, int(places["hash"].to_numpy().sum(dtype=np.uint64)))
 
 
 def _hashes(live: pa.Table) -> Hashes:
     """Return the hash of each file: that of a row of a stream (``files/digest.py``)."""
-    told = live.select(_HASHED).combine_chunks()
-    unknown = pa.nulls(told.num_rows, pa.int64())
-    masked = pc.if_else(pc.equal(told["masked"], 0), unknown, told["masked"])
-    told = told.set_column(told.schema.get_field_index("masked"), "masked", masked)
-    footer = pc.cast(told["footer"], pa.int64(), safe=False)
-    told = told.set_column(told.schema.get_field_index("footer"), "footer", footer)
-    parts = [row_hashes(batch) for batch in told.to_batches()]
+    hashed = live.select(_HASHED).combine_chunks()
+    unknown = pa.nulls(hashed.num_rows, pa.int64())
+    masked = pc.if_else(pc.equal(hashed["masked"], 0), unknown, hashed["masked"])
+    hashed = hashed.set_column(hashed.schema.get_field_index("masked"), "masked", masked)
+    footer = pc.cast(hashed["footer"], pa.int64(), safe=False)
+    hashed = hashed.set_column(hashed.schema.get_field_index("footer"), "footer", footer)
+    parts = [row_hashes(batch) for batch in hashed.to_batches()]
     return np.concatenate(parts) if parts else np.zeros(0, np.uint64)
 
 
@@ -135,7 +139,7 @@ def _places_of_live(live: pa.Table, sign: int) -> pa.Table:
 
 def _placed(*columns: pa.Array | pa.ChunkedArray) -> pa.Table:
     """Return places from their columns, each once."""
-    return summed([pa.table(list(columns), names=PLACES.names).cast(PLACES)])
+    return add_places([pa.table(list(columns), names=PLACES.names).cast(PLACES)])
 
 
 def _negated(places: pa.Table) -> pa.Table:

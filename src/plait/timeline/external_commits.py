@@ -37,7 +37,7 @@ _POINTER_BYTES_MAX = 4096
 _log = logging.getLogger(__name__)
 
 
-class LentStore:
+class ExternalCommitStore:
     """A store whose slots are decided elsewhere. Every other name must be its writer's own."""
 
     def __init__(self, inner: Store, arbiter: SlotArbiter) -> None:
@@ -274,7 +274,7 @@ class LentStore:
 
 def plain_store(store: Store) -> Store:
     """Return a store without a service that decides its slots."""
-    return store.inner if isinstance(store, LentStore) else store
+    return store.inner if isinstance(store, ExternalCommitStore) else store
 
 
 def _is_slot(path: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from plait.errors import CorruptMetadataError, FormatError, StorageError
-from plait.model.decision import Sums
+from plait.model.decision import TableStatistics
 from plait.state.events import Events, events_of
 from plait.state.parts import Part
 from plait.storage.port import Store
@@ -18,46 +18,48 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Trust:
+class CheckpointVerification:
     """What a client found out about parts; states that rest on the same parts share it."""
 
-    base: Sums | None = None
+    base: TableStatistics | None = None
     """Statistics in the decision of the parts' newest version; None if not read yet."""
-    judged: bool = False
+    finished: bool = False
     """Whether no more comparison is needed: all parts were compared, or none can be."""
     wrong: bool = False
     """Whether the parts differ from the statistics, so that they are not used any more."""
     compared: set[int] = field(default_factory=set)
     """Older versions at which all live files were compared."""
 
-    def told_at(self, store: Store, version: int) -> Sums | None:
+    def recorded_at(self, store: Store, version: int) -> TableStatistics | None:
         """Read what an older decision sums up; None if it does not tell, or was compared."""
         if self.wrong or version in self.compared:
             return None
         self.compared.add(version)
-        return _sums_of(store, version)
+        return _recorded_statistics(store, version)
 
-    def base_of(self, store: Store, parts: Sequence[Part]) -> Sums | None:
+    def base_of(self, store: Store, parts: Sequence[Part]) -> TableStatistics | None:
         """Read what the decision of the parts' newest version sums up; None if it does not tell."""
-        if self.base is None and parts and not self.judged:
-            self.base = _sums_of(store, parts[-1].last)
+        if self.base is None and parts and not self.finished:
+            self.base = _recorded_statistics(store, parts[-1].last)
             # No statistics to compare with: they were not recorded, or the slot cannot be read. The
             # parts are used as they are, since their checksums matched.
-            self.judged = self.base is None
+            self.finished = self.base is None
         return self.base
 
-    def agrees(self, found: Sums, told: Sums, parts: Sequence[Part]) -> bool:
+    def agrees(
+        self, found: TableStatistics, recorded: TableStatistics, parts: Sequence[Part]
+    ) -> bool:
         """Compare what parts show with what a decision sums up; log it if they differ."""
-        if found == told:
+        if found == recorded:
             return True
-        self.wrong = self.judged = True
+        self.wrong = self.finished = True
         name = paths.checkpoint(parts[-1].last)
         message = "%s is wrong: it shows %s, and its decision has %s; reading the decisions instead"
-        _log.warning(message, name, found, told)
+        _log.warning(message, name, found, recorded)
         return False
 
 
-def _sums_of(store: Store, version: int) -> Sums | None:
+def _recorded_statistics(store: Store, version: int) -> TableStatistics | None:
     """Return what a decision sums up; None if it does not tell, or cannot be read."""
     try:
         decision = Timeline(store).find(version)

@@ -1,8 +1,8 @@
 """A cache of the last signs of life of instants and readers that this client saw.
 
-It is kept from commit to commit. ``Sightings`` affects fairness, never correctness: a client waits
-for a dead holder of a reservation once, not in each of its commits. Which instants may be rolled
-back is decided elsewhere (``txn/liveness.py``), by the store's clock. ``Doubts`` delays such a
+It is kept from commit to commit. ``HeartbeatCache`` affects fairness, never correctness: a client
+waits for a dead holder once, not in each of its commits. Which instants may be rolled
+back is decided elsewhere (``txn/liveness.py``), by the store's clock. ``SleepGuard`` delays such a
 decision when this machine itself was asleep.
 """
 
@@ -35,25 +35,25 @@ class _Seen:
     """Time of the last attempt to read it, successful or not."""
 
 
-class Sightings:
+class HeartbeatCache:
     """The last change of heartbeats, by this machine's monotonic clock."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
-        self.met_silence = False
-        """Whether a silent holder has delayed a commit since the last ``take_met_silence``."""
+        self.silence_seen = False
+        """Whether a silent holder has delayed a commit since the last ``take_silence_seen``."""
         self._taken: float | None = None
 
-    def meet_silence(self) -> None:
+    def note_silence(self) -> None:
         """Record that a silent holder delayed a commit."""
-        self.met_silence = True
+        self.silence_seen = True
 
-    def take_met_silence(self, clock: Clock, *, every_s: float) -> bool:
+    def take_silence_seen(self, clock: Clock, *, every_s: float) -> bool:
         """Tell whether a silent holder delayed a commit; True at most once in ``every_s``."""
         now = clock.monotonic()
-        if not self.met_silence or (self._taken is not None and now - self._taken < every_s):
+        if not self.silence_seen or (self._taken is not None and now - self._taken < every_s):
             return False
-        self.met_silence, self._taken = False, now
+        self.silence_seen, self._taken = False, now
         return True
 
     def silence_s(self, store: Store, clock: Clock, instant: Instant, *, every_s: float) -> float:
@@ -83,7 +83,7 @@ class Sightings:
             self._seen.pop(nonce, None)
 
 
-class Doubts:
+class SleepGuard:
     """Silences that a sleep of this machine may explain, by its monotonic clock.
 
     A machine that sleeps for an hour, with the writers that run on it, finds them silent for an
@@ -94,7 +94,7 @@ class Doubts:
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, float]] = {}
 
-    def spares(self, clock: Clock, name: str, sign: Silence) -> bool:
+    def is_inconclusive(self, clock: Clock, name: str, sign: Silence) -> bool:
         """Tell whether a silence does not prove a death yet.
 
         Args:

@@ -34,7 +34,7 @@ WITH_ROWS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class NumberOperations:
+class UniqueKeyOperations:
     """Stages one bucket number after another on top of a snapshot: it is in every partition."""
 
     output: Output
@@ -63,13 +63,13 @@ class NumberOperations:
         gone = [bucket for bucket in buckets if self._replaced(bucket)]
         kept = [file for b in buckets if b not in gone for file in self.existing.files(b)]
         hidden: Hidden = {}
-        told: dict[BucketId, KeyDigest] = {}
+        recorded: dict[BucketId, KeyDigest] = {}
         if self.matches is not None:
-            told = {(f.partition, f.bucket): KeyDigest(self.output) for f in kept}
-            hidden = self.matches.hidden(kept, lambda file: told[file.partition, file.bucket])
+            recorded = {(f.partition, f.bucket): KeyDigest(self.output) for f in kept}
+            hidden = self.matches.hidden(kept, lambda file: recorded[file.partition, file.bucket])
         for bucket in gone if self.output.names_keys else ():
-            told[bucket] = KeyDigest(self.output)
-            self.existing.tell_keys(self.existing.files(bucket), told[bucket])
+            recorded[bucket] = KeyDigest(self.output)
+            self.existing.record_keys(self.existing.files(bucket), recorded[bucket])
         plan = self.output.plan
         resolver = Resolver(
             self.output,
@@ -81,7 +81,7 @@ class NumberOperations:
             self.budget,
         )
         placed = resolver.resolve((None, number), kept, hidden)
-        placed.note_gone(told)
+        placed.note_gone(recorded)
         try:
             incoming = placed.rows()
             lost = placed.lost.by_file()
@@ -138,12 +138,12 @@ class NumberOperations:
     ) -> None:
         """Write what arrives, and rows of the bucket that stay, in the order of their keys."""
         spec, limits = self.output.spec, self.output.limits
-        new = incoming.sources(bucket, written=spec.written and bool(old))
+        new = incoming.sources(bucket, written=spec.keeps_row_version and bool(old))
 
         def blocks() -> Iterator[pa.Table]:
             merge = Merge(spec.key, None, DuplicateRule.REPLACE)
             for each in merge.rounds([*old, *new], self.budget):
-                if len(each.met):
+                if len(each.existing_matched):
                     message = "a row of the table that was to go is still there"
                     raise InvariantError(message)
                 yield from kept_rows(each, limits.slice)
@@ -168,7 +168,7 @@ class NumberOperations:
             return
         rewritten = merged and self.output.spec.layout.table_type != MOR
         gone = place.left or place.matched or self.output.names_keys
-        if gone or rewritten or self.output.tells_keys(place.arrived):
+        if gone or rewritten or self.output.records_keys(place.arrived):
             staged.touched = place.digest.row(bucket)
         else:
             staged.touched = touched_row(bucket, KEYS_FILES, place.arrived)
