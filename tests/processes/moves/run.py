@@ -57,7 +57,9 @@ class Run:
         began = time.monotonic()
         lives = disturbed = 0
         try:
-            while (passed := time.monotonic() - began) < self.seconds:
+            while (passed := time.monotonic() - began) < self.seconds or (
+                disturbed < self.disturbances and passed < _ENDS_S
+            ):
                 for number in range(self.writers):
                     process = self._running.get(number)
                     if process is None or not process.is_alive():
