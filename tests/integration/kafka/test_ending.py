@@ -20,6 +20,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from plait import Table
+from plait.kafka.client import ASK_S
 from plait.kafka.sources import SourcePartition
 from plait.kafka.task import SinkTask
 from tests.integration.kafka.conftest import WAIT_S, Events, wait_for
@@ -27,8 +28,9 @@ from tests.services.ports import free_port
 
 pytestmark = pytest.mark.kafka
 
-SOON_S = 20
-PATIENCE_S = 60
+PATIENCE_S = 300
+SOON_S = PATIENCE_S / 2
+"""However slow the machine is, nobody has waited for as long as the sink is patient."""
 
 
 def test_a_coordinator_gives_up_partitions_in_the_middle_of_a_checkpoint(
@@ -143,7 +145,7 @@ def test_a_process_that_waits_for_brokers_ends_at_once_with_0_when_it_is_told_to
             began = time.monotonic()
             process.send_signal(number)
             assert process.wait(WAIT_S) == 0
-            assert time.monotonic() < began + SOON_S
+            assert time.monotonic() < began + ASK_S, "it waited for as long as brokers may take"
         finally:
             process.kill()
             process.wait()
