@@ -15,7 +15,7 @@ check = @$(PY) scripts/check.py $(1)
 ALL := test dev docs
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart quickstart-kafka quickstart-replicas test test-fast test-local test-unit cover soak thresholds matrix stress stress-spark stream-kills stress-kafka stress-replicas stress-repush stress-unique fuzz schedules histories spec spec-long bench bench-dual-write bench-kafka peers-index fmt lint types docs reference certificate peers mutants release-check clean
+.PHONY: help quickstart quickstart-kafka quickstart-replicas test nightly test-fast test-local test-unit cover soak thresholds matrix stress stress-spark stream-kills stress-kafka stress-replicas stress-repush stress-unique fuzz schedules histories spec spec-long bench bench-dual-write bench-kafka peers-index fmt lint types docs reference certificate peers mutants release-check clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -40,6 +40,10 @@ quickstart-replicas: ## A table and two regions: one dies, comes back, is repair
 test: ## Everything that CI runs, in order, each with its time
 	$(call ready,$(ALL))
 	$(call check)
+
+nightly: ## The same in its long form: every parameter, model, mutant and crash; hours
+	$(call ready,$(ALL))
+	$(call check,--long)
 
 test-fast: ## Three minutes: tests of less than a second that start no process, server or JVM
 	$(call ready,$(ALL))

@@ -1,8 +1,9 @@
-"""Run the project's checks: all of them, or those that are named.
+"""Run the project's checks: all of them, or those that are named; in the short form, or ``--long``.
 
 They run side by side as far as the cores reach; all run even if one fails, and a table at the end
-says what failed, and by which tests. ``make test`` is this with no names. A limit only catches a
-hang: it is four times what the check took in CI, so that nothing fails because the machine is busy.
+says what failed, and by which tests. ``make test`` is this with no names, ``make nightly`` the long
+form: the same commands without ``--short``. A limit only catches a hang: it is four times what the
+check took in CI, so that nothing fails because the machine is busy.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock, Semaphore
 
@@ -44,6 +45,10 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - a directory of one's own is made there
 MEMORY_BYTES_MIN = 4 << 30
 FOREIGN = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
 """Other modules, and what images of containers set: each of a thousand processes compiles anew."""
+SHORT = "--short"
+"""The option of those commands that have a short form."""
+LONG = 6
+"""How many times longer the long form may take."""
 CI_S = 80 * 60
 """CI ends a run after 90 minutes without a word, so the table must come before that."""
 
@@ -65,7 +70,13 @@ class Check:
     @property
     def limit_s(self) -> float:
         """After so many seconds it hangs."""
-        return max(SLOWNESS * self.last_s, LIMIT_S_MIN)
+        slowness = SLOWNESS if SHORT in self.command else SLOWNESS * LONG
+        return max(slowness * self.last_s, LIMIT_S_MIN)
+
+    @property
+    def long(self) -> Check:
+        """The long form."""
+        return replace(self, command=tuple(word for word in self.command if word != SHORT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +105,7 @@ class Result:
 
 def pytest(*arguments: str) -> tuple[str, ...]:
     """Return the command of a pytest suite."""
-    return ("python", "-m", "pytest", "-q", *arguments)
+    return ("python", "-m", "pytest", "-q", SHORT, *arguments)
 
 
 def marked(marker: str) -> tuple[str, ...]:
@@ -131,7 +142,7 @@ CHECKS = (
         ),
         in_memory=True,
     ),
-    Check("spec", 338, ("python", "-m", "scripts.spec")),
+    Check("spec", 338, ("python", "-m", "scripts.spec", SHORT)),
     Check("kafka", 663, pytest("-m", "kafka and not spark", *marked("kafka")), halves=1),
     Check("s3", 245, pytest("-m", "s3 and not spark and not zookeeper", *marked("s3")), halves=1),
     Check(
@@ -141,8 +152,8 @@ CHECKS = (
         halves=1,
     ),
     # Their tests are among the fast ones, which must pass without a fault.
-    Check("mutants", 581, ("python", "scripts/mutants.py", "--short", "--sound")),
-    Check("crashes", 379, ("python", "scripts/certificate.py", "--check")),
+    Check("mutants", 581, ("python", "scripts/mutants.py", "--chosen", "--sound", SHORT)),
+    Check("crashes", 379, ("python", "scripts/certificate.py", "--check", SHORT)),
     Check("histories", 85, ("python", "scripts/histories.py", "--seeds", "400", "--covered")),
     # What happens beyond a size happens in small tables here: see tests/support/thresholds.py.
     Check(
@@ -154,6 +165,7 @@ CHECKS = (
             "tests.support.thresholds",
             "pytest",
             "-q",
+            SHORT,
             *("tests/property/test_table_machine.py", "tests/property/test_repush.py"),
             *("tests/property/test_unique_table.py", "tests/property/test_record_index.py"),
             *("tests/property/test_changes.py", "tests/property/test_removals.py"),
@@ -229,13 +241,17 @@ def main() -> int:
     names = [check.name for check in CHECKS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*names, []], metavar="check")
-    asked = parser.parse_args().names
+    parser.add_argument("--long", action="store_true", help="the long form of each")
+    given = parser.parse_args()
+    asked = given.names
+    checks = [check.long for check in CHECKS] if given.long else CHECKS
     wanted = asked or [check.name for check in CHECKS if not check.by_name]
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends us ends what we began
-    began, runner = time.monotonic(), Runner(CI_S if os.environ.get("CI") else float("inf"))
+    limited = os.environ.get("CI") and not given.long
+    began, runner = time.monotonic(), Runner(CI_S if limited else float("inf"))
     with ThreadPoolExecutor(len(CHECKS)) as threads:
         try:
-            running = [runner.begin(each, threads) for each in CHECKS if each.name in wanted]
+            running = [runner.begin(each, threads) for each in checks if each.name in wanted]
             results = [each.result() for each in running]
         except KeyboardInterrupt:
             runner.stop()

@@ -4,8 +4,9 @@
     python scripts/mutants.py --only txn/     # those of one room or file
     python scripts/mutants.py --write         # the same, and write docs/operations/mutants.md
     python scripts/mutants.py --resume        # do not repeat what the last run killed
-    python scripts/mutants.py --short         # the few that `make test` puts in
-    python scripts/mutants.py --short --sound # the same, where another check runs their tests
+    python scripts/mutants.py --chosen         # those that scripts/mutants.toml names
+    python scripts/mutants.py --chosen --sound # the same, where another check runs their tests
+    python scripts/mutants.py --chosen --short # some of them
 
 First the fast tests run once, and it is noted which test runs which line. Then each mutant is
 written into a private copy of ``src``, and the tests that run its statement are run, the quick and
@@ -45,6 +46,8 @@ REASONS = ROOT / "scripts" / "mutants.toml"
 ROOMS = ("txn", "timeline", "services", "state")
 COUNT, SEED = 200, 10
 REQUIRED = 0.95
+SHORT = 6
+"""Of how many chosen mutants the short form puts in one."""
 INTRO = (
     "This page measures the tests. We put faults into the code that decides, one at a time: a",
     "comparison is reversed, a condition is negated, a call or a statement is removed, an error is",
@@ -83,9 +86,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument(
-        "--short", action="store_true", help="the chosen few of scripts/mutants.toml"
-    )
+    parser.add_argument("--chosen", action="store_true", help="those of scripts/mutants.toml")
+    parser.add_argument("--short", action="store_true", help=f"one of {SHORT} of the chosen")
     parser.add_argument(
         "--sound", action="store_true", help="the tests are known to pass without a fault"
     )
@@ -105,11 +107,11 @@ def main() -> int:
     known = tomllib.loads(REASONS.read_text("utf-8"))
     with tempfile.TemporaryDirectory(prefix="plait-mutants-") as place:
         copy = Copy(ROOT, Path(place))
-        if asked.short:
-            chosen = [Chosen(**each) for each in known["chosen"]]
+        if asked.chosen:
+            chosen = [Chosen(**each) for each in known["chosen"]][:: SHORT if asked.short else 1]
             tests = sorted({each.tests for each in chosen})
             require_pass(copy, tests[:1] if asked.sound else tests)
-            return short(copy, chosen)
+            return put_in(copy, chosen)
         began = time.monotonic()
         lines = cover(ROOT, PACKAGE, ROOMS, again=not asked.keep)
         every = every_mutant(files())
@@ -176,8 +178,8 @@ def judge(
     return verdict
 
 
-def short(copy: Copy, chosen: Sequence[Chosen]) -> int:
-    """Put in the chosen few, and see each die by its own test."""
+def put_in(copy: Copy, chosen: Sequence[Chosen]) -> int:
+    """Put in the chosen ones, and see each die by its own test."""
     wrong = list[str]()
     for each in chosen:
         if not is_there(each.tests):

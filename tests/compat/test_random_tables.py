@@ -22,6 +22,7 @@ from plait import (
 from tests.compat.golden import Golden
 from tests.compat.reader import Reader
 from tests.compat.rows import listed
+from tests.support.effort import share
 
 ROWS = st.lists(
     st.fixed_dictionaries(
@@ -122,7 +123,7 @@ ACTS: dict[str, Callable[[Table, pa.Table, dict[str, Any]], object]] = {
 }
 
 
-@settings(max_examples=12)
+@settings(max_examples=share(12))
 @given(
     definition=DEFINITIONS,
     acts=st.lists(st.tuples(st.sampled_from(sorted(ACTS)), ROWS), min_size=3, max_size=10),

@@ -7,15 +7,14 @@ judge asks for what the two do one after the other; under both isolations first 
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Sequence
 
 import pytest
 
 from tests.differential.program import Block, Do, History, Row, Shape, Where, Write
 from tests.differential.shrink import differences
+from tests.support.effort import MORE
 
-MORE = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 KEY, OTHER = 2, 5
 STARTS: dict[str, tuple[Do, ...]] = {
     "absent": (Do("append", rows=((9, "y", 10, 1), (7, "x", 20, 1))),),

@@ -37,6 +37,7 @@ def _turned(turn: Turn) -> Turn:
     return replace(turn, do=Do(CHANGE, turn.do.rows, derive=turn.do.derive))
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("begin", range(0, len(SEEDS), SHARE))
 def test_every_history_with_removals_leaves_what_its_operations_mean(begin: int) -> None:
     """INV-07, INV-08, INV-10."""

@@ -41,6 +41,7 @@ def carried(evidence: Evidence) -> bool:
     return any(v.carried and v.operation not in SERVICES for v in evidence.versions)
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("begin", range(0, 120, SHARE))
 def test_every_history_with_expiries_leaves_what_its_operations_mean(begin: int) -> None:
     """INV-07, INV-08, INV-10, INV-15."""

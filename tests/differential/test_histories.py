@@ -30,6 +30,7 @@ SHARE = 20
 ORACLE = ("program", "clauses", "model", "judge", "lineage", "undone")
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("begin", range(0, 60, SHARE))
 def test_every_history_leaves_what_its_operations_mean_one_after_the_other(begin: int) -> None:
     """INV-07, INV-08, INV-10: the tables after each version, and all that was told and read."""

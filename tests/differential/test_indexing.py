@@ -50,6 +50,7 @@ def drawn(seed: int) -> tuple[History, Strategy]:
     return history, Seeded(mixed(seed + 1), _CALLS * len(clients), 0)
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("begin", range(0, 120, SHARE))
 def test_every_history_with_an_index_leaves_what_its_operations_mean(begin: int) -> None:
     """INV-04, INV-10, INV-11."""

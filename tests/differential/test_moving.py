@@ -29,6 +29,7 @@ def moves(evidence: Evidence) -> int:
     return went
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("begin", range(0, len(SEEDS), SHARE))
 def test_every_history_of_moves_leaves_what_its_operations_mean(begin: int) -> None:
     """INV-07, INV-08, INV-10."""

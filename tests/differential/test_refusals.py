@@ -7,7 +7,6 @@ which two operations meet in a bucket and in no row.
 from __future__ import annotations
 
 import itertools
-import os
 
 import pytest
 
@@ -18,8 +17,8 @@ from tests.differential.program import Do, History, Row, Shape, Where, Write
 from tests.differential.shrink import differences
 from tests.scheduler.choices import Given
 from tests.scheduler.program import read_moves
+from tests.support.effort import MORE
 
-MORE = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 ROWS: tuple[Row, ...] = ((0, "x", 10, 1), (1, "x", 20, 1), (2, "x", 30, 1), (3, "x", 40, 1))
 STARTS = {
     "cow": (Do("append", rows=ROWS),),

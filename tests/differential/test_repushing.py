@@ -53,6 +53,7 @@ def drawn(seed: int) -> tuple[History, Strategy]:
     return history, Given(((f"a:{2 + seed // 2 % 12}", f">{repusher}"),))  # whole, in a write
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("begin", range(0, 120, SHARE))
 def test_every_history_with_repushes_leaves_what_its_operations_mean(begin: int) -> None:
     """INV-01, INV-04, INV-07, INV-08, INV-10, INV-15."""

@@ -18,6 +18,7 @@ SHARE = 20
 ROW, OTHER = (0, "x", 101, 1), (1, "x", 102, 1)
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("begin", range(0, 80, SHARE))
 def test_every_history_with_restores_leaves_what_its_operations_mean(begin: int) -> None:
     """INV-01, INV-09, INV-14 to INV-16: what is there, what was undone, and all that was told."""

@@ -6,7 +6,6 @@ that is gone.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from typing import Final
@@ -16,9 +15,9 @@ import pytest
 
 from plait import InstantExpiredError, Table
 from tests.support.cleaning import ROWS, Cleaned, Interrupted
+from tests.support.effort import MORE
 from tests.support.memory import forget
 
-MORE = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 AT_MOST: Final = 10
 """So many places are tried of a read that makes more calls, unless `make soak` runs it."""
 Read = Callable[[Table], object]

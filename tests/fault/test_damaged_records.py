@@ -6,7 +6,6 @@ Every bit of every record is flipped, and it is cut, emptied, and exchanged with
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from plait.timeline.replica_records import (
 from plait.txn.read_pin import TTL_S, load_read_pins
 from plait.txn.recovery import roll_back_failed
 from plait.txn.table_handle import open_handle
+from tests.support.effort import MORE
 from tests.support.memory import forget
 from tests.support.sinks import KeyValueSink, fresh
 
@@ -45,7 +45,7 @@ NOTHING: Final = {
     "clean.grace": "0s",
     "checkpoint.interval": "4",
 }
-EACH: Final = 200 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 6
+EACH: Final = 200 if MORE else 6
 """So many damages of each kind of record are judged by a whole table."""
 
 

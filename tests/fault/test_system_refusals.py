@@ -25,6 +25,7 @@ from plait.errors import OptionError, StorageError, TableError
 from plait.storage import open_store
 from plait.testing import SimClock, sim_ports
 from plait.txn.table_handle import open_handle
+from tests.support.effort import MORE
 from tests.support.place import quick_place
 
 SOURCE = os.path.dirname(plait.__file__)
@@ -55,7 +56,6 @@ REFUSALS = (
     errno.ENOENT,
     errno.EIO,
 )
-SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("x", pa.string())])
 
 Site = tuple[str, int, str]
@@ -169,7 +169,7 @@ def test_a_refusal_of_the_system_is_an_error_of_ours_at_each_call(
     """One way for each line, all of them in ``make soak``."""
     shift = len(door)
     count = refuse_each(
-        system, door, lambda at: REFUSALS if SOAK else (REFUSALS[(at + shift) % len(REFUSALS)],)
+        system, door, lambda at: REFUSALS if MORE else (REFUSALS[(at + shift) % len(REFUSALS)],)
     )
     print(f"{door}: {count} refusals")  # noqa: T201 - make soak shows it
     assert count

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -31,12 +30,13 @@ from tests.interleave.columns import Column, ColumnsCheck, Part, Past, Row, Show
 from tests.interleave.real import compact
 from tests.scheduler import CALL_EVENTS, Oracle, Scenario, Start
 from tests.scheduler.oracle import NATURAL
+from tests.support.effort import MORE
 from tests.support.protocol import client, memory
 
 SCHEMA = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), ("n", pa.int32()), ("note", pa.string())]
 )
-VERIFIED = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+VERIFIED = MORE
 FILES = ((1, 2, 3), (4,), (1,))
 """The keys that each file brings; one row of the first is hidden where logs are kept."""
 

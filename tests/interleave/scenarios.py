@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -35,8 +34,9 @@ from tests.interleave.real import compacting, compacting_one, real, undoing
 from tests.interleave.rebuilding import rebuilding
 from tests.interleave.streaming import stream_scenarios
 from tests.scheduler import CALL_EVENTS, Act, Scenario
+from tests.support.effort import MORE
 
-VERIFIED = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+VERIFIED = MORE
 SILENCE_S = 121.0
 """Longer than a heartbeat may be silent."""
 

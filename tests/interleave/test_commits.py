@@ -6,7 +6,6 @@ exactly what was reported committed (INV-10), nothing is left behind, and the ta
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 import pytest
@@ -25,9 +24,7 @@ from tests.interleave.actors import (
     travel,
 )
 from tests.scheduler import Act, End, Report, Scenario, each_schedule
-
-MORE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 0
-"""Switches more than usual: minutes instead of seconds."""
+from tests.support.effort import MORE
 
 
 def run(

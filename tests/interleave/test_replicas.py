@@ -6,14 +6,11 @@ commit before the table has them. What a refused writer sent there is told by it
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.interleave.sinking import LONG, sinking, without_the_definition_of_the_head
 from tests.scheduler import explore, explore_all, replay
-
-MORE = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+from tests.support.effort import MORE
 
 
 @pytest.mark.parametrize("actors", ["ar", "br", "axr", "acr"] if MORE else ["ar", "br"])

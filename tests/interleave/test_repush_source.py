@@ -6,14 +6,12 @@ committed meanwhile carried over, and no writer fails.
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.interleave.sourcing import BROKEN, LONG, sourcing
 from tests.scheduler import explore, explore_all, replay
+from tests.support.effort import MORE
 
-MORE = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 SHORT = [("au", "s"), ("au", "p"), ("as", ""), ("bs", ""), ("pu", "s"), ("st", "")]
 
 

@@ -7,7 +7,6 @@ replay it.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import replace
 
@@ -18,8 +17,8 @@ from tests.interleave.scenarios import scenarios, short_scenarios
 from tests.interleave.streaming import stream_scenarios
 from tests.scheduler import End, Report, each_schedule, explore, explore_all
 from tests.scheduler.memo import Memo
+from tests.support.effort import MORE
 
-MORE = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 SEEDS = 300 if MORE else 100
 FEWER = {
     "checkpoints and a newcomer": 75 if MORE else 40,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import os
 
 import pytest
 
 from tests.interleave.sending import ACTORS, LONG, sending
 from tests.scheduler import explore, explore_all
+from tests.support.effort import MORE
 
-MORE = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 PAIRS = tuple(itertools.combinations_with_replacement(ACTORS, 2))
 
 

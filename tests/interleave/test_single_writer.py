@@ -6,7 +6,6 @@ holds after crashes too, and where a writer that was only asleep is taken for de
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -26,10 +25,10 @@ from tests.scheduler import (
     each_schedule,
     explore,
 )
+from tests.support.effort import MORE
 from tests.support.protocol import client, create, memory
 
 FAILED = ("lazy", "eager")
-MORE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 0
 SEEDS = 10_000 if MORE else 100
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from dataclasses import replace
 
 import pytest
@@ -29,9 +28,9 @@ from plait.txn.tokens import find_epoch
 from plait.txn.transaction import AlreadyCommitted
 from tests.interleave.actors import Check, RestoreCheck, Writer, lineage_of, oracle, recover, start
 from tests.scheduler import Act, End, Report, Scenario, each_schedule
+from tests.support.effort import MORE
 from tests.support.protocol import Hand
 
-MORE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 0
 FIRST = Token("app", 0, "", "1")
 OTHER = Token("app", 0, "", "2")
 SECOND = Token("app", 1, "1", "2")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sqlite3
 import subprocess
@@ -15,8 +14,9 @@ from plait import Table
 from plait.replicate import repair, status
 from plait.txn.recovery import roll_back_failed
 from tests.processes.dual_writer import sink_of
+from tests.support.effort import MORE
 
-ROUNDS, ROUNDS_MAX = (6 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 3), 20
+ROUNDS, ROUNDS_MAX = (6 if MORE else 3), 20
 WRITERS = 3
 COMMITS = 2
 

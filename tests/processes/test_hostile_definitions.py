@@ -23,12 +23,12 @@ from plait.model.document import unseal
 from plait.storage.local import LocalStore
 from plait.timeline import paths
 from tests.support.audit import HOSTILE
+from tests.support.effort import MORE
 from tests.support.forge import seal
 
 SCHEMA = "id bigint, day string, v string"
 _POSTGRESQL = bytes.fromhex("0000000804d2162f")
 """The first bytes of a client of PostgreSQL."""
-SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 Edit = Callable[[dict[str, object]], None]
 Path_ = tuple[str | int, ...]
 
@@ -239,7 +239,7 @@ def forged(tmp_path: Path, listener: Listener, elsewhere: Elsewhere) -> Iterator
     named = addresses(listener, elsewhere)
     for kind, decisions, original in known(tmp_path):
         every = {
-            (version, at) if SOAK else tuple("*" if isinstance(e, int) else e for e in at): (
+            (version, at) if MORE else tuple("*" if isinstance(e, int) else e for e in at): (
                 version,
                 at,
             )
@@ -250,7 +250,7 @@ def forged(tmp_path: Path, listener: Listener, elsewhere: Elsewhere) -> Iterator
         found = list(every.values())
         turns = itertools.cycle(named.items())
         for number, (version, at) in enumerate(found):
-            for name, address in named.items() if SOAK else [next(turns)]:
+            for name, address in named.items() if MORE else [next(turns)]:
                 root = tmp_path / f"{kind}-{number}-{name.replace(' ', '-')}"
                 shutil.copytree(original, root)
                 changed = json.loads(json.dumps(decisions))
@@ -311,7 +311,7 @@ def spelled(
             edits["with_sinks"].append((f"lock, {name}", address, lock(address)))
     kinds = ("table", "delta", "iceberg", "parquet")
     for number, (name, address) in enumerate(named.items()):
-        turn = kinds if SOAK or name == "another table" else (kinds[number % 4],)
+        turn = kinds if MORE or name == "another table" else (kinds[number % 4],)
         for kind in turn:
             edits["with_source"].append((f"{kind}, {name}", address, source(kind, address)))
     for kind, decisions, original in known(tmp_path):

@@ -6,15 +6,14 @@ rows and 50 kills.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.processes.repushes.run import Run, planned
+from tests.support.effort import MORE
 
-SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
-WRITERS, KILLS = (4, 16) if SOAK else (2, 5)
+WRITERS, KILLS = (4, 16) if MORE else (2, 5)
 
 
 def test_writers_lose_no_update_beside_a_repush_that_is_killed(tmp_path: Path) -> None:

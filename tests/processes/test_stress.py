@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,9 @@ from tests.processes.stress.__main__ import SLOWNESS_S3, kill_leader
 from tests.processes.stress.run import Stress
 from tests.services.s3 import S3Server
 from tests.services.zookeeper import ZooKeeper
+from tests.support.effort import MORE
 
-COMMITS = 80 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 40
+COMMITS = 80 if MORE else 40
 
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])

@@ -6,7 +6,6 @@ crashes and lost replies; and, to know that the judge can say no, of the same wi
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ import pytest
 from plait.testing import Fault
 from plait.timeline import paths
 from plait.txn.read_pin import ReadPin
+from tests.support.effort import MORE
 from tests.support.judge import judge, require_tlc
 from tests.support.recorded import (
     Act,
@@ -30,7 +30,6 @@ from tests.support.recorded import (
 )
 from tests.support.trace import Event, Fact
 
-MORE = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 0
 SLOT = paths.slot(1)
 RETRYING = Writing(on_conflict="retry")
 PLAYS: dict[str, tuple[dict[str, Act], int, int]] = {

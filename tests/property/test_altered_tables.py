@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from plait import SchemaError, Table
+from tests.support.effort import share
 from tests.support.memory import forget
 
 _NAMES = itertools.count()
@@ -210,4 +211,4 @@ class AlteredTable(RuleBasedStateMachine):
 
 
 TestAlteredTable = AlteredTable.TestCase
-TestAlteredTable.settings = settings(max_examples=12, stateful_step_count=14)
+TestAlteredTable.settings = settings(max_examples=share(12), stateful_step_count=14)

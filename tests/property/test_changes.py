@@ -15,6 +15,7 @@ from plait.queries.pins import net_changes, pin_changes
 from plait.read.change_scan import ChangeScan
 from plait.read.changed import DELETE, INSERT, POST, PRE
 from plait.state.delta import changed_files
+from tests.support.effort import share
 
 SCHEMA = pa.schema([("v", pa.int64()), ("p", pa.string()), ("id", pa.int64())])
 _NAMES = itertools.count()
@@ -119,7 +120,7 @@ def replayed(table: Table, since: int, until: int, states: dict[int, State]) -> 
     work=steps,
     span=st.tuples(st.integers(0, 30), st.integers(0, 30)),
 )
-@settings(max_examples=60)
+@settings(max_examples=share(60))
 def test_changes_lead_from_any_version_to_any_later_one(
     table_type: str, buckets: int, work: list[Any], span: tuple[int, int]
 ) -> None:
@@ -215,7 +216,7 @@ def unkeyed(table: Table, now: Counter[Any], step: tuple[str, State, int]) -> Co
 
 
 @given(table_type=st.sampled_from(["cow", "mor"]), work=steps)
-@settings(max_examples=40)
+@settings(max_examples=share(40))
 def test_changes_without_a_key_are_the_least_inserts_and_deletes(
     table_type: str, work: list[Any]
 ) -> None:

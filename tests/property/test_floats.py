@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,11 +14,11 @@ import pytest
 
 from plait import Table, Update
 from plait.spark import scan
+from tests.support.effort import MORE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LONG = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 DDL = "id bigint, x double, y float, s struct<x: double, n: struct<y: float>>, name string"
 COLUMNS = ("x", "y", "s.x", "s.n.y")
 NAN, INF = math.nan, math.inf
@@ -135,7 +134,7 @@ def test_arrow_selects_by_the_order_of_spark(tmp_path: Path, table_type: str, co
 
 
 AT_ONCE = 40
-SAMPLED = 1 if LONG else 29
+SAMPLED = 1 if MORE else 29
 """One in so many conditions is asked of Spark."""
 
 

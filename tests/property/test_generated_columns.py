@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait import ConstraintError, Insert, Table, Update
+from tests.support.effort import share
 from tests.support.memory import forget
 
 Row: TypeAlias = dict[str, Any]
@@ -117,7 +118,7 @@ def _others(kind: pa.DataType) -> list[object]:
     return [dt.date(1900, 1, 1), dt.date(1901, 1, 1)] if pa.types.is_date(kind) else [777, 778]
 
 
-@settings(max_examples=60)
+@settings(max_examples=share(60))
 @given(
     st.lists(st.sampled_from(RULES), min_size=1, max_size=3),
     st.lists(STEP, min_size=1, max_size=6),

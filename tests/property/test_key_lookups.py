@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait import Insert, Table, Update
+from tests.support.effort import share
 
 NAMES = map(str, itertools.count())
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
@@ -62,7 +63,7 @@ ACTS: list[Callable[[Table, set[int], int, Held], Held]] = [
 ]  # fmt: skip
 
 
-@settings(max_examples=20)
+@settings(max_examples=share(20))
 @given(
     table_type=st.sampled_from(["cow", "mor"]),
     acts=st.lists(

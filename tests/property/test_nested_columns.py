@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,13 +12,13 @@ from plait.read.changed import INSERT, POST
 from plait.spark.values import spark_schema
 from tests.property import nested
 from tests.property.nested import Book, Part, Row, expected, found, played
+from tests.support.effort import MORE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LONG = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
-LIVES = range(300 if LONG else 4)
-LIVES_IN_SPARK = range(60) if LONG else (1,)
+LIVES = range(300 if MORE else 4)
+LIVES_IN_SPARK = range(60) if MORE else (1,)
 
 
 @pytest.mark.slow
@@ -44,10 +43,10 @@ def test_spark_tells_members_apart_by_their_ids_at_every_version(
     spark: SparkSession, tmp_path: Path, life: int
 ) -> None:
     """INV-04: its own Parquet reader, the data source, changes, streams, and what it writes."""
-    book = played(str(tmp_path / "t"), life, changes=8 if LONG else 5)
+    book = played(str(tmp_path / "t"), life, changes=8 if MORE else 5)
     source = spark.read.format("plait")
     first, *between, last = book.versions
-    looked_at = between if LONG else between[len(between) // 2 :][:1]
+    looked_at = between if MORE else between[len(between) // 2 :][:1]
     for version in (first, *looked_at, last):
         rows = book.table.scan(version=version).to_spark(spark)
         assert found(rows.toArrow()) == expected(book.versions[version]), (version, book.steps)
@@ -85,7 +84,7 @@ def require_changes(book: Book, changes: pa.Table) -> None:
 
 def require_predicates(spark: SparkSession, book: Book, newest: list[Row]) -> None:
     """Look for each value of each member of a struct, by the name that it has now."""
-    for path, part in leaves("s", book.columns["s"])[: None if LONG else 4]:
+    for path, part in leaves("s", book.columns["s"])[: None if MORE else 4]:
         values = {repr(v): v for v in (at(row, path) for row in newest) if v is not None}
         for value in list(values.values())[:1]:
             text = f"'{value}'".replace("it's", r"it\'s") if part.kind == "string" else str(value)

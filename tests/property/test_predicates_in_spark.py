@@ -26,6 +26,7 @@ from tests.property.predicates import (
     quoted,
     table_of,
 )
+from tests.support.effort import share
 from tests.support.expressions import filtered
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def require_agreement(texts: list[str], frame: DataFrame, rows: list[Row]) -> No
 
 
 @settings(
-    max_examples=4,
+    max_examples=share(4),
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],  # the frame is only read
 )

@@ -29,6 +29,7 @@ from plait.model.schema import Schema
 from plait.model.value import to_text
 from plait.read.scan import Scan
 from plait.storage.memory import MemoryStore
+from tests.support.effort import share
 from tests.support.expressions import filtered
 
 KINDS = {
@@ -91,7 +92,7 @@ PREDICATES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share(150), deadline=None)
 @given(FILES, PREDICATES, st.integers(1, 3))
 def test_scan_with_pruning_gives_what_a_filter_of_all_rows_gives(
     files: list[list[dict[str, object]]], where: Predicate, group_rows: int

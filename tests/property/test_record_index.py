@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from plait import Table
 from plait.storage.port import Store
 from plait.timeline import paths
+from tests.support.effort import share
 from tests.support.memory import forget
 
 _NAMES = itertools.count()
@@ -79,7 +80,7 @@ def _shown(rows: pa.Table) -> list[tuple[int, str, int]]:
     return sorted((row["id"], row["p"], row["v"]) for row in rows.to_pylist())
 
 
-@settings(max_examples=30)
+@settings(max_examples=share(30))
 @given(st.sampled_from(["cow", "mor"]), st.lists(_acts, min_size=1, max_size=12))
 def test_a_look_up_gives_the_rows_of_a_scan_at_any_lag_of_the_index(
     table_type: str, acts: list[tuple[Any, ...]]

@@ -13,6 +13,7 @@ from plait import Table
 from plait.stream.participant import Participant
 from plait.stream.transport import Hub
 from tests.property.test_writer_model import SCHEMA, Model, Row, definitions, keyed_rows, sizes
+from tests.support.effort import share
 
 _NUMBERS = itertools.count()
 steps = st.tuples(
@@ -69,7 +70,7 @@ class Changes:
 
 
 @given(definition=definitions, buffer=sizes, bucket=sizes, work=st.lists(steps, max_size=9))
-@settings(max_examples=40)
+@settings(max_examples=share(40))
 def test_a_stream_of_changes_leaves_what_a_dict_would(
     definition: dict[str, Any], buffer: int, bucket: int, work: list[Any]
 ) -> None:

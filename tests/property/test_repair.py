@@ -18,6 +18,7 @@ from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import Fault, FaultStore, SimulatedCrashError
 from plait.timeline import paths
+from tests.support.effort import share
 from tests.support.protocol import client
 
 _NAMES = itertools.count()
@@ -92,7 +93,7 @@ DAMAGE = st.lists(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=share(20))
 @given(st.sampled_from(["cow", "mor"]), DAMAGE, DAMAGE)
 def test_repair_never_writes_other_bytes_than_those_that_were_lost(
     table_type: str, hurt: list[tuple[int, str, int, int]], spoiled: list[tuple[int, str, int, int]]

@@ -13,6 +13,7 @@ from plait.definition.create import define_table
 from plait.storage.memory import MemoryStore
 from plait.testing import SeqIds, SimClock, sim_ports
 from plait.txn.table_decisions import create_table
+from tests.support.effort import share
 from tests.support.protocol import client
 
 _NAMES = itertools.count()
@@ -118,7 +119,7 @@ class Model:
         return []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share(60), deadline=None)
 @given(
     table_type=st.sampled_from(["cow", "mor"]),
     keyed=st.booleans(),

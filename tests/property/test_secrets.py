@@ -22,6 +22,7 @@ from plait.ports import Ports
 from plait.replicate import SqlSink, TableSink
 from plait.replicate.sink import SinkSchema
 from plait.storage import open_store
+from tests.support.effort import share
 
 SECRET = "S3CR3Tw0rd"
 AROUND = st.text("aZ9#/@:?%&=;, \\'\"\n\r[]", max_size=6)
@@ -88,7 +89,7 @@ TAKERS: dict[str, tuple[str, Callable[[str], Iterator[object]]]] = {
 
 
 @pytest.mark.parametrize("taker", TAKERS)
-@settings(max_examples=60)
+@settings(max_examples=share(60))
 @given(secret=PASSWORDS, shape=SHAPES)
 @example(secret=f"{SECRET}#x", shape="{scheme}://user:{secret}@127.0.0.1:9")
 @example(secret=f"{SECRET}/x", shape="{scheme}://user:{secret}@127.0.0.1:9")

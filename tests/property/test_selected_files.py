@@ -30,6 +30,7 @@ from plait.testing import sim_ports
 from plait.timeline import paths
 from tests.property.test_state_fold import STEPS
 from tests.property.test_table_machine import TableMachine
+from tests.support.effort import share
 from tests.support.forge import reseal_checkpoint
 from tests.support.histories import History, Step
 from tests.support.protocol import client, listed, memory
@@ -87,7 +88,7 @@ def within(live: dict[str, int], chosen: set[Partition]) -> dict[str, int]:
     return {path: masked for path, masked in live.items() if path.rpartition("/")[0] in folders}
 
 
-@settings(max_examples=60)
+@settings(max_examples=share(60))
 @given(STEPS, CUTS, CHOSEN)
 def test_files_of_chosen_partitions_are_those_of_the_model(
     steps: list[Step], cuts: list[str], chosen: set[Partition]
@@ -111,7 +112,7 @@ def test_files_of_chosen_partitions_are_those_of_the_model(
         assert not state.verification.wrong
 
 
-@settings(max_examples=60)
+@settings(max_examples=share(60))
 @given(STEPS, CUTS, st.integers(0, 60))
 def test_a_scan_by_bounds_chooses_the_same_files_from_typed_bounds(
     steps: list[Step], cuts: list[str], least: int
@@ -128,7 +129,7 @@ def test_a_scan_by_bounds_chooses_the_same_files_from_typed_bounds(
     assert plan.to_dict() == expected.to_dict()
 
 
-@settings(max_examples=40)
+@settings(max_examples=share(40))
 @given(STEPS, CUTS, CHOSEN, st.integers(0, 60))
 def test_bounds_are_asked_in_chosen_partitions_alone(
     steps: list[Step], cuts: list[str], chosen: set[Partition], least: int
@@ -248,7 +249,7 @@ def test_a_part_that_is_not_sorted_is_not_believed() -> None:
             assert shown(known) == within(history.live[-1], {place})
 
 
-@settings(max_examples=15)
+@settings(max_examples=share(15))
 @given(st.sampled_from(["cow", "mor"]), WORK)
 def test_writers_that_load_only_their_partitions_write_what_a_dict_would(
     table_type: str, work: list[tuple[str, set[tuple[int, str]]]]
@@ -326,5 +327,7 @@ class LargeTableMachine(TableMachine):
 
 
 TestLargeTableMachine = LargeTableMachine.TestCase
-TestLargeTableMachine.settings = settings(stateful_step_count=12, max_examples=15, deadline=None)
+TestLargeTableMachine.settings = settings(
+    stateful_step_count=12, max_examples=share(15), deadline=None
+)
 del TableMachine  # it is run where it is made

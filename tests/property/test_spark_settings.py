@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
@@ -15,12 +14,12 @@ import pytest
 
 from plait import Insert, Table, Update
 from plait.spark.exchange import SETTING as EXCHANGE
+from tests.support.effort import MORE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-LONG = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 UTC = dt.UTC
 FLIPPED: Mapping[str, str] = {
     "spark.sql.timestampType": "TIMESTAMP_NTZ",
@@ -104,7 +103,7 @@ ROUNDS: list[Mapping[str, str]] = [
     {**FLIPPED, **APART[1], **APART[2]},
     {**FLIPPED, **APART[0], **APART[3], **APART[-1]},
 ]
-if LONG:
+if MORE:
     ROUNDS += [{name: value} for name, value in FLIPPED.items()] + list(APART)
 ODD = 'it\'s ${spark.app.name} \\n "q" 50%'
 SCHEMA = pa.schema(

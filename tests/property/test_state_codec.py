@@ -34,6 +34,7 @@ from plait.state.checkpoint import write_checkpoint
 from plait.testing import sim_ports
 from plait.timeline import codec, paths
 from plait.timeline.log import Timeline
+from tests.support.effort import share
 from tests.support.forge import seal
 from tests.support.histories import History
 from tests.support.protocol import client, create, memory
@@ -249,7 +250,7 @@ def test_any_sealed_value_is_read_or_refused(value: object) -> None:
         decode(seal(value))
 
 
-@settings(max_examples=100)
+@settings(max_examples=share(100))
 @given(JSON, st.data())
 def test_a_table_definition_with_any_value_replaced_is_read_or_refused(
     value: object, data: st.DataObject
@@ -266,7 +267,7 @@ def test_a_table_definition_with_any_value_replaced_is_read_or_refused(
         client(store).cache.snapshot()
 
 
-@settings(max_examples=100)
+@settings(max_examples=share(100))
 @given(JSON, st.data())
 def test_a_checkpoint_with_any_value_replaced_is_read_or_refused(
     value: object, data: st.DataObject

@@ -11,6 +11,7 @@ from plait.services.verify.state_replay import difference
 from plait.state.checkpoint import load_checkpoint, load_newest, write_checkpoint
 from plait.state.state import TableState
 from plait.testing import sim_ports
+from tests.support.effort import share
 from tests.support.histories import History, Step, seen
 from tests.support.protocol import memory
 
@@ -35,7 +36,7 @@ def same_as_the_model(history: History, state: TableState) -> None:
     assert dict(entries) == history.condemned
 
 
-@settings(max_examples=60)
+@settings(max_examples=share(60))
 @given(STEPS)
 def test_the_state_shows_each_readable_version_as_it_was(steps: list[Step]) -> None:
     """INV-04."""
@@ -43,7 +44,7 @@ def test_the_state_shows_each_readable_version_as_it_was(steps: list[Step]) -> N
     same_as_the_model(history, history.state)
 
 
-@settings(max_examples=60)
+@settings(max_examples=share(60))
 @given(STEPS, CUTS)
 def test_checkpoints_and_compaction_change_nothing_that_can_be_seen(
     steps: list[Step], cuts: list[str]
@@ -66,7 +67,7 @@ def test_checkpoints_and_compaction_change_nothing_that_can_be_seen(
     assert difference(history.store, history.state, history.replayed()) is None
 
 
-@settings(max_examples=40)
+@settings(max_examples=share(40))
 @given(STEPS, st.integers(1, 5))
 def test_a_checkpoint_is_loaded_as_it_was_written(steps: list[Step], interval: int) -> None:
     """INV-04."""
@@ -85,7 +86,7 @@ def test_a_checkpoint_is_loaded_as_it_was_written(steps: list[Step], interval: i
     same_as_the_model(history, loaded)
 
 
-@settings(max_examples=20)
+@settings(max_examples=share(20))
 @given(STEPS)
 def test_parts_of_checkpoints_stay_few(steps: list[Step]) -> None:
     """Each event is written O(log n) times, and a checkpoint names O(log n) parts."""

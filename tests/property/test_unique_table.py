@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from plait import Insert, Table, Update
 from plait.errors import ConflictError, DuplicateKeyError
 from plait.model.decision import CommitResult
+from tests.support.effort import share
 from tests.support.protocol import beside
 
 _NAMES = itertools.count()
@@ -192,7 +193,7 @@ def made(kind: str, policy: str, isolation: str, *, index: bool = False) -> Tabl
     return table
 
 
-@settings(max_examples=20)
+@settings(max_examples=share(20))
 @given(
     st.sampled_from(["cow", "mor"]),
     st.sampled_from(["key", "file_group", "merge"]),
@@ -216,7 +217,7 @@ def test_writes_of_clients_at_once_are_those_of_one_after_another(
     assert replayed(table) == model
 
 
-@settings(max_examples=10)
+@settings(max_examples=share(10))
 @given(st.sampled_from(["cow", "mor"]), st.sampled_from(["key", "file_group", "merge"]), _STEPS)
 def test_a_key_lives_once_at_each_version_also_under_snapshot_isolation(
     kind: str, policy: str, steps: list[Step]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from plait.arrow.clauses import parsed
 from plait.model.clauses import Clauses, Delete, Insert, Update
+from tests.support.effort import share
 from tests.support.livetable import LiveTable
 
 SCHEMA = pa.schema([("v", pa.int64()), ("id", pa.int64()), ("p", pa.string()), ("w", pa.int64())])
@@ -185,7 +186,7 @@ def _merged(model: Rows, source: Rows, work: tuple[Any, ...]) -> tuple[int, int,
     first=upserts,
     work=st.lists(st.one_of(upserts, updates, merges), min_size=1, max_size=4),
 )
-@settings(max_examples=60)
+@settings(max_examples=share(60))
 def test_updates_and_merges_leave_what_a_dict_would(
     definition: dict[str, Any], size: int, parts: int, first: Any, work: list[Any]
 ) -> None:

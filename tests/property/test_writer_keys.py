@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.files import keys
+from tests.support.effort import share
 
 COLUMNS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.bool_(): st.booleans(),
@@ -46,7 +47,7 @@ def plain(table: pa.Table) -> list[tuple[Any, ...]]:
 
 
 @given(tables())
-@settings(max_examples=150)
+@settings(max_examples=share(150))
 def test_encoded_keys_sort_and_compare_as_their_values(table: pa.Table) -> None:
     rows = plain(table)
     encoded = keys.encode(table, table.column_names)

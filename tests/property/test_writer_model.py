@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from plait.arrow.clauses import partial
 from plait.errors import DuplicateKeyError
+from tests.support.effort import share
 from tests.support.livetable import LiveTable
 
 SCHEMA = pa.schema(
@@ -217,7 +218,7 @@ def _refused(table: LiveTable, operation: str, parts: list[list[Row]], **kind: s
 
 
 @given(definition=definitions, buffer=sizes, bucket=sizes, work=steps)
-@settings(max_examples=60)
+@settings(max_examples=share(60))
 def test_a_table_holds_what_a_dict_would(
     definition: dict[str, Any], buffer: int, bucket: int, work: list[Any]
 ) -> None:

@@ -7,7 +7,6 @@ under test; only the decoding of a slot is the same.
 from __future__ import annotations
 
 import itertools
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -42,6 +41,7 @@ from tests.scheduler.ending import End, Outcome, Problem
 from tests.scheduler.memo import Memo, MemoTimeline
 from tests.scheduler.shape import shape
 from tests.scheduler.world import Call
+from tests.support.effort import MORE
 
 SERVICES = (
     Operation.CLEAN,
@@ -68,7 +68,7 @@ NATURAL = (
     InstantExpiredError,
 )
 """What an actor may be told though nothing failed."""
-EVERY = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+EVERY = MORE
 _LATER_MS = 7 * 86_400_000
 
 

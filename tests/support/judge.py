@@ -11,11 +11,11 @@ from pathlib import Path
 
 from scripts.tlc import Tlc, TlcMissingError, find_tlc, run
 from tests.conftest import missing
+from tests.support.effort import MORE
 from tests.support.trace import Event
 
 SPEC = Path(__file__).resolve().parents[2] / "docs" / "spec"
-LONG = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
-LIMIT_S = 3000 if LONG else 500
+LIMIT_S = 3000 if MORE else 500
 _REACHED = re.compile(r'<<"reached", (\d+), (\d+)>>')
 SERVICES = {"rollback", "clean"}
 """Decisions with a kind of their own in the specification; all others are commits."""
@@ -49,7 +49,7 @@ def judge(traces: Iterable[Sequence[Event]]) -> list[Judgement]:
         module = f"EXTENDS trace\nGiven == <<\n{recorded}>>\n"
         root.write_text(f"---- MODULE given ----\n{module}====\n", encoding="utf-8")
         modules = [root, SPEC / "commit.tla", SPEC / "trace.tla"]
-        result = run(tlc, modules, "given", _config(given), limit_s=LIMIT_S, jit=LONG)
+        result = run(tlc, modules, "given", _config(given), limit_s=LIMIT_S, jit=MORE)
     assert result.complete, result.text[-4000:]
     reached = dict.fromkeys(range(1, len(given) + 1), 0)
     for number, at in _REACHED.findall(result.text):

@@ -1,7 +1,8 @@
-"""The markers whose tests ``scripts/check.py`` runs by themselves."""
+"""Which tests ``scripts/check.py`` runs: those of a marker, and the short form of the long ones."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +17,26 @@ def require_found(item: pytest.Item) -> None:
         if not _says(item.path, marker):
             message = f"{item.nodeid}: marked {marker}, but its file does not say mark.{marker}"
             raise pytest.UsageError(message)
+
+
+def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Return what the short form leaves out of the tests that are marked ``long``.
+
+    ``long(3)`` keeps three of a test's parameter sets: the first, and others at even distances.
+    ``long(0)`` keeps none. The same ones are kept in every run, on every machine.
+    """
+    families: dict[tuple[str, int], list[pytest.Item]] = {}
+    for item in items:
+        mark = item.get_closest_marker("long")
+        if mark is not None:
+            (keep,) = mark.args
+            families.setdefault((item.nodeid.partition("[")[0], keep), []).append(item)
+    left: set[pytest.Item] = set()
+    for (_, keep), family in families.items():
+        family.sort(key=lambda item: item.nodeid)  # they come in random order
+        kept = {number * len(family) // keep for number in range(keep)}
+        left.update(item for number, item in enumerate(family) if number not in kept)
+    return left
 
 
 @cache

@@ -17,6 +17,7 @@ from plait.storage.memory import MemoryStore
 from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths
 from plait.timeline.archive import BODIES, Archive, load_archive, write_archive
+from tests.support.effort import share
 from tests.support.protocol import memory
 
 NOBODY = Instant.at(0, "0" * 16)
@@ -82,7 +83,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=share(300))
 @given(changes=CHANGES)
 def test_any_changed_bytes_give_the_same_decisions_or_an_error_that_names_the_file(
     changes: list[tuple[int, int, int]],
