@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import subprocess
 import sys
 
@@ -48,7 +49,9 @@ def test_help_of_each_command_shows_two_examples_that_parse(name):
     command = ROOT.get_command(None, name)
     assert len(command.examples) == 2
     for example in command.examples:
-        assert example.split()[0] == name
+        first, *arguments = shlex.split(example)
+        assert first == name
+        command.make_context(name, arguments)
 
 
 def test_usage_error_ends_in_2_on_stderr_with_a_hint(tablectl):
