@@ -73,7 +73,13 @@ class Application:
         return View(self.command, self.uri, data, blocks, items)
 
     def show(self, data: object, *blocks: Block, items: list[object] | None = None) -> None:
-        """Write the result to stdout."""
+        """Write the result to stdout.
+
+        Args:
+            data: plain values, for ``--json``.
+            blocks: the same values for people.
+            items: the entries, if the result is a list: ``--jsonl`` writes each on a line.
+        """
         self.renderer.show(self.view(data, *blocks, items=items))
         self.streams.out.flush()
 

@@ -17,7 +17,7 @@ Value: TypeAlias = str | bool | None
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """One command as the root knows it before its module is loaded."""
+    """A command as the list of commands shows it, without loading its module."""
 
     module: str
     help: str
@@ -109,7 +109,10 @@ class Command(click.Command):
 
 
 def command(name: str, *examples: str) -> Callable[[Callable[..., None]], Command]:
-    """Declare a command that works on one table: ``function(app, uri, storage, ...)``."""
+    """Declare a command that works on one table: ``function(app, uri, storage, ...)``.
+
+    The function has the name of the command, with ``_`` for ``-``. Its docstring is the help.
+    """
 
     def declare(function: Callable[..., None]) -> Command:
         for decorate in (table_options, click.argument("uri"), click.pass_obj):
@@ -199,7 +202,7 @@ allow_option = click.option(
 
 
 def table_options(function: F) -> F:
-    """Declare how a command opens its table: options of the store, and what it may be or name."""
+    """Declare how a command opens its table: ``--storage-option``, ``--allow``, ``--expect``."""
     return storage_option(allow_option(_expect_option(function)))
 
 
@@ -223,10 +226,10 @@ class LazyGroup(click.Group):
         entry = self.entries.get(cmd_name)
         if entry is None:
             return None
-        module = importlib.import_module(entry.module)
-        found = getattr(module, cmd_name.replace("-", "_"))
+        module, function = importlib.import_module(entry.module), cmd_name.replace("-", "_")
+        found = getattr(module, function, None)
         if not isinstance(found, Command):
-            message = f"{entry.module} has no command {cmd_name}"
+            message = f"{entry.module} has no function {function} with @command({cmd_name!r}, ...)"
             raise TypeError(message)
         return found
 

@@ -23,7 +23,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Rows under columns; a column that starts with ``>`` is set to the right."""
+    """Rows under columns; a column whose title begins with ``>`` is aligned to the right."""
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[object]]
@@ -48,7 +48,7 @@ class View:
     data: object
     blocks: tuple[Block, ...] = ()
     items: Iterable[object] | None = field(default=None)
-    """The entries of a list, for one JSON line each; None if the result is no list."""
+    """The entries of a list: ``--jsonl`` writes each on a line. None if the result is no list."""
 
 
 def cell(value: object) -> str:
