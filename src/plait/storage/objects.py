@@ -71,7 +71,9 @@ class Traits:
 class ObjectStore:
     """A table below one prefix of an fsspec file system.
 
-    ``foreign`` are the errors that its library raises; they become StorageError here.
+    A subclass opens the file system, says in ``traits`` what is known of it, names in ``foreign``
+    the errors of its library, which become StorageError here, and overrides ``reopen``. Without
+    an atomic create in ``traits`` the store can be read only.
     """
 
     traits: Traits = Traits()
@@ -128,7 +130,8 @@ class ObjectStore:
 
     def reopen(self) -> ObjectStore:
         """Open the same place anew, sharing no cache and no connection."""
-        raise NotImplementedError
+        message = f"{type(self).__name__} must override reopen: the probe races several clients"
+        raise NotImplementedError(message)
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{check_path(path)}"

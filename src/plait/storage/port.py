@@ -52,7 +52,10 @@ class Store(Protocol):
 
     @property
     def address(self) -> StoreAddress:
-        """Where this store is; ``open_store(address)`` opens it anew."""
+        """Where this store is; ``open_store(address)`` opens it anew.
+
+        With ``/`` and the path of a directory behind its URI, it is the address of that directory.
+        """
         ...
 
     @property

@@ -1,7 +1,7 @@
 """What every store must do. Subclass it and provide the fixture ``store``: a new, empty place.
 
-``StoreKit`` runs in this process. ``SharedStoreKit`` races several processes, which open the store
-by its ``spec``; it is for stores that other processes can reach.
+``StoreKit`` runs in this process. ``SharedStoreKit`` races several processes, each of which opens
+the store's ``address`` with ``open_store``; it is for stores that other processes can reach.
 """
 
 # Tests: their names say what is promised, and their asserts are the point.
@@ -9,7 +9,7 @@ by its ``spec``; it is for stores that other processes can reach.
 
 from __future__ import annotations
 
-import pickle  # noqa: TID251 - specs travel to executors so; nothing foreign is loaded
+import pickle  # noqa: TID251 - addresses travel to executors so; nothing foreign is loaded
 import threading
 
 import pyarrow as pa
@@ -26,7 +26,11 @@ ESCAPES = ("", "/a", "../a", "a/../../b", "a/./b", "a//b", "a\\b", "c:/x", "a\0b
 
 
 class StoreKit:
-    """The guarantees of the store port that one process can check."""
+    """The guarantees of the store port that one process can check.
+
+    It does not see whether an adapter translates every foreign error, whether it looks for
+    ``later`` in ``find``, and whether it makes nothing where a table is only read.
+    """
 
     rounds = 20
     """How many races a test runs; lower it for a slow store."""
@@ -258,7 +262,11 @@ class StoreKit:
 
 
 class SharedStoreKit:
-    """The guarantees between processes, for stores that any process can open by ``spec``."""
+    """The guarantees between processes, for stores that any process can open by ``address``.
+
+    A race finds most adapters whose create looks first and then writes, but not in each run: an
+    adapter that passes is not proven.
+    """
 
     rounds = 15
 
