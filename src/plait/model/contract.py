@@ -105,9 +105,11 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 864
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its key, kind, default and meaning.
+    """One property of a table: its key, kind, default and meaning.
 
     The kind is ``size``, ``time``, ``count``, ``percent``, ``choice``, or ``columns`` with commas.
+    Read it with the method of ``Options`` for its kind: another one may give a wrong value, and
+    raises nothing.
     """
 
     key: str
@@ -121,7 +123,7 @@ class Option:
         """Return bytes, seconds, a count, the place of a choice, or how many columns.
 
         Raises:
-            OptionError: it is none.
+            OptionError: the value does not fit the kind, or is too small.
         """
         text = str(value).strip()
         if self.kind == "columns":
@@ -365,15 +367,15 @@ class Options:
         return int(_parsed(key, self._given.get(key)))
 
     def count(self, key: str) -> int:
-        """Return a count."""
+        """Return a count, or a percentage."""
         return int(_parsed(key, self._given.get(key)))
 
     def choice(self, key: str) -> str:
-        """Return a word."""
+        """Return the word of a choice."""
         return OPTIONS[key].choices[int(_parsed(key, self._given.get(key)))]
 
     def names(self, key: str) -> tuple[str, ...]:
-        """Return names of columns."""
+        """Return the names of columns."""
         return _names(self._given.get(key, OPTIONS[key].default))
 
     def seconds(self, key: str) -> float:
