@@ -47,7 +47,7 @@ def places_apart(patch: pytest.MonkeyPatch) -> None:
 
 def no_keys_elsewhere(patch: pytest.MonkeyPatch) -> None:
     """Keys are compared in one partition only."""
-    patch.setattr(Keys, "overlap_elsewhere", lambda self, *given: self.met(*given[:3]))
+    patch.setattr(Keys, "overlap_elsewhere", lambda self, *given: self.overlap(*given[:3]))
 
 
 def taken_away(patch: pytest.MonkeyPatch) -> None:

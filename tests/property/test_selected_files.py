@@ -12,7 +12,7 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from plait import Insert, Table
@@ -90,6 +90,7 @@ def within(live: dict[str, int], chosen: set[Partition]) -> dict[str, int]:
 
 @settings(max_examples=share(60))
 @given(STEPS, CUTS, CHOSEN)
+@example([("add", 0, 0)] * 3, ["checkpoint"], {("a",)})
 def test_files_of_chosen_partitions_are_those_of_the_model(
     steps: list[Step], cuts: list[str], chosen: set[Partition]
 ) -> None:

@@ -347,7 +347,9 @@ def _directories(
     flags = wanted(encoded.dictionary)
     chosen = known["directory"].filter(pa.array(flags[encoded.indices.to_numpy()]))
     directories = frozenset(chosen.to_pylist())
-    return None if directories.issuperset(places["directory"].to_pylist()) else directories
+    # Decisions after the parts may lie in directories of their own, which ``known`` has too.
+    there = {*places["directory"].to_pylist(), *known["directory"].to_pylist()}
+    return None if directories >= there else directories
 
 
 def _inside(places: pa.Table, directories: frozenset[str] | None) -> pa.Table:
