@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from plait.model.changes import Digest, WriteStats
     from plait.model.clauses import Delete, Insert, Matched, Update
     from plait.model.contract import Meeting
-    from plait.model.decision import CommitResult, Savepoint, SetBack, Span, Token
+    from plait.model.decision import ArchiveFile, CommitResult, Savepoint, SetBack, Span, Token
     from plait.model.history import (
         HistoryEntry,
         LockHolder,
@@ -88,6 +88,7 @@ if TYPE_CHECKING:
         TimelineView,
     )
     from plait.model.instant import Instant
+    from plait.model.order import Order
     from plait.model.stream import Audit, EpochEntry, Position, StreamProblem
     from plait.queries.compare import Comparison
     from plait.queries.explain import ExplainedConflict, Explanation

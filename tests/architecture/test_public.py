@@ -53,6 +53,13 @@ def test_public_names_have_every_error() -> None:
     assert {"InvariantError", "Retry"} <= set(plait.__all__)
 
 
+def test_a_type_checker_knows_every_public_name() -> None:
+    """It does not see what is imported when it is first named: for it, that would be an object."""
+    tree = ast.parse((ROOT / "src/plait/__init__.py").read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert set(plait.__all__) <= {alias.name for each in imports for alias in each.names}
+
+
 def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError):
         plait.Tabel  # noqa: B018 - looked up for its error
