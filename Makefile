@@ -15,7 +15,7 @@ check = @$(PY) scripts/check.py $(1)
 ALL := test dev docs
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart quickstart-kafka quickstart-replicas test nightly test-fast test-local test-unit cover soak thresholds matrix stress stress-spark stream-kills stress-kafka stress-replicas stress-repush stress-unique fuzz schedules histories spec spec-long bench bench-dual-write bench-kafka peers-index fmt lint types docs reference certificate peers mutants release-check clean
+.PHONY: help quickstart quickstart-kafka quickstart-replicas test nightly test-fast test-local test-unit cover soak thresholds matrix stress stress-spark stream-kills stress-kafka stress-replicas stress-repush stress-unique fuzz schedules histories spec spec-long bench bench-dual-write bench-kafka peers-index fmt lint types docs certificate peers mutants release-check clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -168,8 +168,9 @@ release-check: ## Build, install in bare environments, run the examples, compare
 	@$(PY) scripts/release_check.py $(ARGS)
 
 #@ Work on it
-fmt: ## Format and mend what can be mended; wrap the pages
+fmt: ## Format and mend what can be mended; wrap the pages; write the schema of messages
 	$(call ready,$(ALL))
+	@$(PY) -m scripts.message_schema
 	@$(PY) scripts/wrap.py
 	@$(VENV)/bin/ruff check --fix src tests examples scripts benchmarks
 	@$(VENV)/bin/ruff format src tests examples scripts benchmarks
@@ -182,17 +183,13 @@ types: ## mypy, strict
 	$(call ready,$(ALL))
 	$(call check,types)
 
-reference: ## Write the generated pages of docs/reference anew
-	$(call ready,$(ALL))
-	@$(PY) scripts/reference.py
-
 certificate: ## Kill every operation at every storage call; write docs/operations/crashes.md
 	$(call ready,$(ALL))
 	@$(PY) scripts/certificate.py
 
 docs: ## Build the pages into build/site
 	$(call ready,$(ALL))
-	$(call check,generated docs)
+	$(call check,docs)
 
 clean: ## Remove what these targets made
 	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

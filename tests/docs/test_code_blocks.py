@@ -22,8 +22,6 @@ from plait.cli.main import main
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^(<!-- not run: [^\n]+ -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ELSEWHERE = {
-    "docs/reference/api.md": "docstrings: run as doctests of the modules",
-    "docs/reference/cli.md": "help texts: written by the program itself",
     "docs/how-to/use-sql.md": "SQL: tests/integration/spark/test_sql.py",
 }
 SHELL = ("sh", "console")
