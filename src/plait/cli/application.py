@@ -10,7 +10,7 @@ from plait.cli.exits import RefusedError
 from plait.cli.render import JsonRenderer, Renderer, Streams
 from plait.cli.text import TextRenderer
 from plait.cli.view import Block, View
-from plait.model.history import iso
+from plait.model.plain import iso
 
 LEVELS = ("debug", "info", "warning", "error")
 

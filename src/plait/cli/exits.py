@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import click
 
 from plait import errors
+from plait.model.plain import Plain
 
 
 class Exit(enum.IntEnum):
@@ -113,8 +114,10 @@ def exit_for(kind: type[BaseException]) -> Exit:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Plain):
     """An error as ``tablectl`` shows it."""
+
+    KEYS = "error=code type=kind message hint retry exit facts"
 
     code: str
     message: str
@@ -123,18 +126,6 @@ class Failure:
     kind: str
     retry: str = errors.Retry.NEVER.value
     facts: dict[str, object] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values: what stands under ``error`` in JSON."""
-        return {
-            "error": self.code,
-            "type": self.kind,
-            "message": self.message,
-            "hint": self.hint,
-            "retry": self.retry,
-            "exit": int(self.exit),
-            "facts": self.facts,
-        }
 
 
 def failure_of(error: BaseException, *, command: str = "") -> Failure:

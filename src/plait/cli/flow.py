@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plait.model.history import HistoryEntry, TimelineView, iso
+from plait.model.history import HistoryEntry, TimelineView
 from plait.model.instant import Instant
+from plait.model.plain import Plain
 
 BAR_WIDTH = 24
 
 
 @dataclass(frozen=True, slots=True)
-class TimeSpan:
+class TimeSpan(Plain):
     """One decided instant on the time axis."""
+
+    KEYS = "started=started_ms duration_ms attempts redone overlapped"
 
     version: int
     instant: str
@@ -35,16 +38,6 @@ class TimeSpan:
     def duration_ms(self) -> int:
         """Return the time from its begin to its decision."""
         return max(0, self.completed_ms - self.started_ms)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return what the timeline adds to the history, as plain values."""
-        return {
-            "started": iso(self.started_ms),
-            "duration_ms": self.duration_ms,
-            "attempts": self.attempts,
-            "redone": self.redone,
-            "overlapped": list(self.overlapped),
-        }
 
     @property
     def note(self) -> str:

@@ -10,12 +10,13 @@ from plait.kafka.client import Clients, Topic
 from plait.kafka.position import OffsetRange, find_bounds, find_place, find_problem, is_offset
 from plait.kafka.sources import SourceOffset, SourcePartition
 from plait.kafka.status import require_offsets
+from plait.model.plain import Plain
 from plait.model.stream import Position
 from plait.table import Table
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Move(Plain):
     """A partition that is to be read elsewhere, or no more."""
 
     source: SourcePartition
@@ -31,12 +32,6 @@ class Move:
         if old is None or new is None:
             return False
         return old.topic_id == new.topic_id and old.number > new.number
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        before = None if self.before is None else str(self.before)
-        after = None if self.after is None else str(self.after)
-        return {"source": str(self.source), "before": before, "after": after}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from plait.kafka.client import Clients
 from plait.kafka.position import OffsetRange, find_problem
 from plait.kafka.sources import SourceOffset, SourcePartition
 from plait.model.decision import Decision
-from plait.model.history import PendingEntry, iso
+from plait.model.history import PendingEntry
+from plait.model.plain import Plain
 from plait.model.stream import Position
 from plait.stream.messages import position_offsets
 from plait.table import Table, handle_of
@@ -25,8 +26,10 @@ UNDONE: Final = "a restore undid its newest commit"
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionStatus:
+class PartitionStatus(Plain):
     """How far a partition is in the table."""
+
+    KEYS = "source offset=offset.number topic_id=offset.topic_id end lag problem"
 
     source: SourcePartition
     offset: SourceOffset
@@ -41,21 +44,12 @@ class PartitionStatus:
         """How many offsets are not in the table yet. Some of them may have no record."""
         return None if self.end is None else max(0, self.end - self.offset.number)
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "source": str(self.source),
-            "offset": self.offset.number,
-            "topic_id": self.offset.topic_id,
-            "end": self.end,
-            "lag": self.lag,
-            "problem": self.problem,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class SinkStatus:
+class SinkStatus(Plain):
     """How far a sink is, and who coordinates it."""
+
+    KEYS = "sink epoch version committed=committed_ms rows_per_s lag coordinator partitions"
 
     sink: str
     epoch: int
@@ -74,19 +68,6 @@ class SinkStatus:
         """The lag of all partitions."""
         lags = [each.lag for each in self.partitions]
         return None if None in lags else sum(lag for lag in lags if lag is not None)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "sink": self.sink,
-            "epoch": self.epoch,
-            "version": self.version,
-            "committed": None if self.committed_ms is None else iso(self.committed_ms),
-            "rows_per_s": self.rows_per_s,
-            "lag": self.lag,
-            "coordinator": None if self.coordinator is None else self.coordinator.to_dict(),
-            "partitions": [each.to_dict() for each in self.partitions],
-        }
 
 
 def status_of(table: Table, name: str, clients: Clients | None = None) -> SinkStatus:

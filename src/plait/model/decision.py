@@ -14,6 +14,7 @@ from plait.errors import InvariantError
 from plait.model.bucket import BucketId, Partition
 from plait.model.changes import Changes, Digest, WriteStats
 from plait.model.instant import Action, Instant, Operation
+from plait.model.plain import Plain
 from plait.model.plan import COW, TableSpec
 from plait.model.sink_ledger import SinkLedger
 
@@ -402,7 +403,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitResult:
+class CommitResult(Plain):
     """The result of a commit."""
 
     version: int
@@ -411,13 +412,3 @@ class CommitResult:
     attempts: int = 1
     rebased: int = 0
     """How many buckets were staged again because of other commits."""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "version": self.version,
-            "instant": str(self.instant),
-            "stats": self.stats.to_dict(),
-            "attempts": self.attempts,
-            "rebased": self.rebased,
-        }

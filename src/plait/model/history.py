@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass
 
 from plait.model.bucket import Partition
 from plait.model.instant import Instant
-
-
-def iso(ms: int) -> str:
-    """Write ms since the epoch as ISO-8601, UTC.
-
-    >>> iso(0)
-    '1970-01-01T00:00:00.000Z'
-    """
-    moment = dt.datetime.fromtimestamp(ms / 1000, tz=dt.UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"
+from plait.model.plain import Plain
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryEntry:
+class HistoryEntry(Plain):
     """One decision."""
+
+    KEYS = (
+        "version instant action operation completed=completed_ms base began commit_id ended stats "
+        "client undone_by"
+    )
 
     version: int
     instant: Instant
@@ -44,27 +39,12 @@ class HistoryEntry:
         began = self.client.get("began", self.base)
         return began if isinstance(began, int) else self.base
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "version": self.version,
-            "instant": str(self.instant),
-            "action": self.action,
-            "operation": self.operation,
-            "completed": iso(self.completed_ms),
-            "base": self.base,
-            "began": self.began,
-            "commit_id": self.commit_id,
-            "ended": [str(instant) for instant in self.ended],
-            "stats": self.stats,
-            "client": self.client,
-            "undone_by": self.undone_by,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class PendingEntry:
+class PendingEntry(Plain):
     """An undecided instant, or a decided one whose records still exist."""
+
+    KEYS = "instant state operation v0 partitions host pid started=started_ms silent_ms alive keeps"
 
     instant: Instant
     state: str
@@ -83,26 +63,12 @@ class PendingEntry:
     features: tuple[str, ...] = ()
     """The features of the format that its client knows; () if it does not say."""
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "instant": str(self.instant),
-            "state": self.state,
-            "operation": self.operation,
-            "v0": self.v0,
-            "partitions": [list(p) for p in self.partitions],
-            "host": self.host,
-            "pid": self.pid,
-            "started": iso(self.started_ms),
-            "silent_ms": self.silent_ms,
-            "alive": self.alive,
-            "keeps": self.keeps,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class ReaderEntry:
+class ReaderEntry(Plain):
     """A reader that keeps the files of a version, and of those after it, from being deleted."""
+
+    KEYS = "version host pid renewed=renewed_ms silent_ms alive keeps"
 
     version: int
     """The oldest version that it may read; 0 where its pin cannot be read."""
@@ -118,21 +84,9 @@ class ReaderEntry:
     keeps: int | None = None
     """How many condemned files it keeps from being deleted; None if nobody counted."""
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "version": self.version,
-            "host": self.host,
-            "pid": self.pid,
-            "renewed": None if self.renewed_ms is None else iso(self.renewed_ms),
-            "silent_ms": self.silent_ms,
-            "alive": self.alive,
-            "keeps": self.keeps,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class TimelineView:
+class TimelineView(Plain):
     """Every decision, oldest first, and the pending instants."""
 
     decided: tuple[HistoryEntry, ...]
@@ -143,17 +97,12 @@ class TimelineView:
         low, high = entry.began, entry.version
         return tuple(other for other in self.decided if low < other.version < high)
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "decided": [entry.to_dict() for entry in self.decided],
-            "pending": [entry.to_dict() for entry in self.pending],
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class LockHolder:
+class LockHolder(Plain):
     """Who holds a lock."""
+
+    KEYS = "owner since=since_ms token lost"
 
     owner: str
     since_ms: int | None
@@ -162,18 +111,9 @@ class LockHolder:
     lost: str | None
     """Why the holder may have lost it; None if there is no sign of that."""
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "owner": self.owner,
-            "since": None if self.since_ms is None else iso(self.since_ms),
-            "token": self.token,
-            "lost": self.lost,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class LockState:
+class LockState(Plain):
     """The lock in the contract of a table, and its present holder."""
 
     lock: str
@@ -181,12 +121,3 @@ class LockState:
     slots: str
     """Who decides versions: ``store``, or ``lent`` by the lock's service."""
     holder: LockHolder | None
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "lock": self.lock,
-            "provider": self.provider,
-            "slots": self.slots,
-            "holder": None if self.holder is None else self.holder.to_dict(),
-        }

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from plait.model.changes import Digest
 from plait.model.decision import Span, Token
-from plait.model.history import iso
 from plait.model.instant import Instant
+from plait.model.plain import Plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,10 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class EpochEntry:
+class EpochEntry(Plain):
     """One epoch in the timeline."""
+
+    KEYS = "epoch start end offsets digest version instant completed=completed_ms rows undone_by"
 
     epoch: int
     start: str
@@ -63,22 +65,13 @@ class EpochEntry:
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
-        return {
-            "epoch": self.epoch,
-            "start": self.start,
-            "end": self.end,
-            "offsets": {span.source: [span.start, span.end] for span in self.offsets},
-            "digest": None if self.digest is None else f"{self.digest.hash:016x}",
-            "version": self.version,
-            "instant": str(self.instant),
-            "completed": iso(self.completed_ms),
-            "rows": self.rows,
-            "undone_by": self.undone_by,
-        }
+        offsets = {span.source: [span.start, span.end] for span in self.offsets}
+        digest = None if self.digest is None else f"{self.digest.hash:016x}"
+        return Plain.to_dict(self) | {"offsets": offsets, "digest": digest}
 
 
 @dataclass(frozen=True, slots=True)
-class StreamProblem:
+class StreamProblem(Plain):
     """An epoch that does not continue the one before it."""
 
     kind: str
@@ -86,14 +79,12 @@ class StreamProblem:
     version: int
     message: str
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {"kind": self.kind, "version": self.version, "message": self.message}
-
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class Audit(Plain):
     """The epochs of one application in the timeline, oldest first."""
+
+    KEYS = "application rows proven epochs problems"
 
     application: str
     epochs: tuple[EpochEntry, ...]
@@ -118,16 +109,6 @@ class Audit:
         before = (None, *self.contained)
         pairs = zip(before, self.contained, strict=False)
         return sum(bool(each.offsets and (last is None or last.offsets)) for last, each in pairs)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "application": self.application,
-            "rows": self.rows,
-            "proven": self.proven,
-            "epochs": [entry.to_dict() for entry in self.epochs],
-            "problems": [problem.to_dict() for problem in self.problems],
-        }
 
 
 def find_gap(last: Token, token: Token) -> tuple[str, str, str] | None:

@@ -22,6 +22,7 @@ from plait.engine import engine_within
 from plait.errors import OptionError, SchemaMismatchError
 from plait.files.hash import Hashes, bucket_of, key_hashes, sorted_once
 from plait.files.keys import Indices
+from plait.model.plain import Plain
 from plait.model.schema import type_name
 from plait.model.value import plain_rows
 from plait.read.equal import NO_PRINTS, Prints, fingerprints, unmatched
@@ -38,8 +39,10 @@ KIND: Final = "_difference"
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Plain):
     """How the rows of one scan differ from those of another."""
+
+    KEYS = "equal rows other_rows missing extra changed"
 
     rows: int
     """Rows of the first scan."""
@@ -62,15 +65,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
-        return {
-            "equal": self.equal,
-            "rows": self.rows,
-            "other_rows": self.other_rows,
-            "missing": self.missing,
-            "extra": self.extra,
-            "changed": self.changed,
-            "sample": plain_rows(self.sample),
-        }
+        return Plain.to_dict(self) | {"sample": plain_rows(self.sample)}
 
 
 def compare(one: Scan, other: Scan, *, limit: int = 20, spark: object = None) -> Comparison:

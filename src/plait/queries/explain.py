@@ -10,6 +10,7 @@ from plait.errors import FormatError, InstantNotFoundError, StorageError
 from plait.model.bucket import partition_path
 from plait.model.decision import Decision
 from plait.model.instant import Instant
+from plait.model.plain import Plain
 from plait.state.events import ends
 from plait.state.state import TableState
 from plait.txn.conflict import touched_buckets
@@ -20,7 +21,7 @@ _SAMPLE = 5
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedConflict:
+class ExplainedConflict(Plain):
     """One conflict: the commit that was first, and the verdict."""
 
     version: int
@@ -36,23 +37,12 @@ class ExplainedConflict:
     keys: tuple[dict[str, object], ...]
     """Some record keys that both wrote, as far as the winner's files still show them."""
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "version": self.version,
-            "winner": self.winner,
-            "operation": self.operation,
-            "verdict": self.verdict,
-            "reason": self.reason,
-            "buckets": list(self.buckets),
-            "bucket_count": self.bucket_count,
-            "keys": [dict(key) for key in self.keys],
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Plain):
     """The conflicts and the outcome of an instant."""
+
+    KEYS = "instant version outcome reason attempts redone rebased conflicts=meetings"
 
     instant: Instant
     version: int
@@ -67,19 +57,6 @@ class Explanation:
     """The number of buckets that were staged again, counted each time."""
     meetings: tuple[ExplainedConflict, ...]
     """The last few conflicts, oldest first."""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "instant": str(self.instant),
-            "version": self.version,
-            "outcome": self.outcome,
-            "reason": self.reason,
-            "attempts": self.attempts,
-            "redone": self.redone,
-            "rebased": self.rebased,
-            "conflicts": [meeting.to_dict() for meeting in self.meetings],
-        }
 
 
 def explain(handle: TableHandle, instant: Instant) -> Explanation:

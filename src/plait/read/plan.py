@@ -24,6 +24,7 @@ from plait.files.hash import Hashes, bucket_of, key_hashes, sorted_once
 from plait.files.partition_values import decided_in, known_of, values_of
 from plait.model.bucket import UNKEYED, Partition, partition_parse, partition_text
 from plait.model.partitioning import PartitionField
+from plait.model.plain import Plain
 from plait.model.plan import Snapshot, TableSpec
 from plait.model.value import from_raws, is_plain, texts_of
 from plait.read.condition import Condition
@@ -99,8 +100,13 @@ def filter_partitions(partitions: Collection[Partition]) -> FileFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class ScanPlan:
+class ScanPlan(Plain):
     """Which files are read, and why the others are not."""
+
+    KEYS = (
+        "version columns files_total files_read=files.num_rows pruned_by_partition "
+        "pruned_by_bucket pruned_by_bounds rows_max=rows size_bytes"
+    )
 
     version: int
     columns: tuple[str, ...]
@@ -122,20 +128,6 @@ class ScanPlan:
     def size_bytes(self) -> int:
         """Bytes of these files."""
         return _sum(self.files["bytes"])
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the report as plain values."""
-        return {
-            "version": self.version,
-            "columns": list(self.columns),
-            "files_total": self.files_total,
-            "files_read": self.files.num_rows,
-            "pruned_by_partition": self.pruned_by_partition,
-            "pruned_by_bucket": self.pruned_by_bucket,
-            "pruned_by_bounds": self.pruned_by_bounds,
-            "rows_max": self.rows,
-            "size_bytes": self.size_bytes,
-        }
 
 
 def plan_scan(

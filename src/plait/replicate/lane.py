@@ -14,6 +14,7 @@ from typing import Final, Literal
 import pyarrow as pa
 
 from plait.errors import OptionError, Retry, TableError, redacted
+from plait.model.plain import Plain
 from plait.ports import Ports
 from plait.replicate.sink import Sink, SinkSchema, SinkSession
 
@@ -41,7 +42,7 @@ class Retries:
 
 
 @dataclass(frozen=True, slots=True)
-class SinkOutcome:
+class SinkOutcome(Plain):
     """What became of the last batch at one sink, and of those before."""
 
     sink: str
@@ -52,16 +53,6 @@ class SinkOutcome:
     attempts: int = 1
     """How often the last batch was sent."""
     error: str = ""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "sink": self.sink,
-            "state": self.state,
-            "batches": self.batches,
-            "attempts": self.attempts,
-            "error": self.error,
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from plait.errors import OptionError, ReplicationError, TableError, redacted
 from plait.model.instant import Instant
+from plait.model.plain import Plain
 from plait.model.sink_ledger import Attempt, SinkPosition
 from plait.replicate.compare import Differences, compare
 from plait.replicate.fan_out import FanOut, Pace
@@ -36,7 +37,7 @@ _SILENT_MS_MAX: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaRepair:
+class ReplicaRepair(Plain):
     """What a repair found, and did unless it was a dry run."""
 
     sink: str
@@ -60,20 +61,6 @@ class ReplicaRepair:
     def equal(self) -> bool:
         """Whether nothing had to be changed."""
         return not (self.missing or self.different or self.extra)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "sink": self.sink,
-            "version": self.version,
-            "rows": self.rows,
-            "missing": self.missing,
-            "different": self.different,
-            "extra": self.extra,
-            "removed": self.removed,
-            "overlapped": [str(instant) for instant in self.overlapped],
-            "dry_run": self.dry_run,
-        }
 
 
 def repair(

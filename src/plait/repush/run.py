@@ -24,6 +24,7 @@ from plait.errors import (
 )
 from plait.model.decision import Decision
 from plait.model.instant import Operation
+from plait.model.plain import Plain
 from plait.model.repush import TABLE, OpenRepush
 from plait.model.store_address import StoreAddress
 from plait.repush.begin import RepushRequest, begin, is_over, require_layout
@@ -57,7 +58,7 @@ _ENDS: Final = (Operation.REPUSH, Operation.REPUSH_SOURCE, Operation.CANCEL_REPU
 
 
 @dataclass(slots=True)
-class RepushReport:
+class RepushReport(Plain):
     """What a repush did in this process."""
 
     directory: str
@@ -78,18 +79,8 @@ class RepushReport:
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
-        return {
-            "directory": self.directory,
-            "base": self.base,
-            "source": self.source,
-            "version": self.version,
-            "rows_expired": self.rows_expired,
-            "rows_loaded": self.rows_loaded,
-            "rows_followed": self.rows_followed,
-            "rows_kept": self.rows_kept,
-            "rounds": self.rounds,
-            "seconds": {name: round(spent, 3) for name, spent in self.seconds.items()},
-        }
+        seconds = {name: round(spent, 3) for name, spent in self.seconds.items()}
+        return Plain.to_dict(self) | {"seconds": seconds}
 
 
 def repush(

@@ -17,9 +17,10 @@ import json
 import socket
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from plait.errors import StorageError, TableError
+from plait.model.plain import Plain
 from plait.ports import SystemIds
 from plait.storage.memory import in_this_process
 from plait.storage.port import Store
@@ -36,7 +37,7 @@ _MUTEX = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeReport:
+class ProbeReport(Plain):
     """What a probe saw. Each answer is "nothing seen against it", not a proof."""
 
     one_winner: bool
@@ -62,10 +63,6 @@ class ProbeReport:
     def fresh(self) -> bool:
         """Whether each read and listing saw what was written before."""
         return self.reads_fresh and self.lists_fresh
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return asdict(self)
 
 
 PASSED = ProbeReport(

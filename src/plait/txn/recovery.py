@@ -19,6 +19,7 @@ from plait.errors import (
 )
 from plait.model.history import PendingEntry
 from plait.model.instant import Instant, Outcome
+from plait.model.plain import Plain
 from plait.state.state import TableState
 from plait.timeline.pending import PendingInstant, load_pending
 from plait.txn.liveness import is_alive, silence_ms
@@ -30,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class RolledBackInstant:
+class RolledBackInstant(Plain):
     """One instant that recovery ended."""
 
     instant: Instant
@@ -38,29 +39,14 @@ class RolledBackInstant:
     """``rolled_back``, or ``committed`` if it had committed and not finished."""
     files_deleted: int
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "instant": str(self.instant),
-            "outcome": self.outcome,
-            "files_deleted": self.files_deleted,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class RollbackReport:
+class RollbackReport(Plain):
     """The result of a rollback."""
 
     ended: tuple[RolledBackInstant, ...]
     spared: tuple[Instant, ...]
     """Pending instants that are alive."""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "ended": [entry.to_dict() for entry in self.ended],
-            "spared": [str(instant) for instant in self.spared],
-        }
 
 
 def list_pending(handle: TableHandle) -> tuple[PendingEntry, ...]:

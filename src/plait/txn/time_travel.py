@@ -13,8 +13,8 @@ import re
 from typing import Final
 
 from plait.errors import FormatError, InstantNotFoundError, OptionError
-from plait.model.history import iso
 from plait.model.instant import AHEAD_MS_MAX, Instant, parse_moment
+from plait.model.plain import iso
 from plait.state.events import ends
 from plait.state.state import TableState
 from plait.timeline.pending import load_pending

@@ -40,8 +40,8 @@ from plait.model.bucket import Partition
 from plait.model.changes import WriteStatus
 from plait.model.contract import Contract
 from plait.model.decision import CommitResult, Decision, ReadSet, Scope
-from plait.model.history import iso
 from plait.model.instant import Instant, Outcome, State
+from plait.model.plain import iso
 from plait.model.request import WriteRequest
 from plait.model.sink_ledger import SinkLedger
 from plait.read.plan import FileFilter

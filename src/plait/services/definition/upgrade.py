@@ -14,6 +14,7 @@ from plait.model.decision import CommitResult, Decision
 from plait.model.history import PendingEntry
 from plait.model.instant import Action, Operation
 from plait.model.partitioning import is_plain_name
+from plait.model.plain import Plain
 from plait.model.plan import UNIQUE_TABLE, TableLayout
 from plait.model.schema import WRITTEN_OPTION
 from plait.state.state import TableState, features_in_use, usable_features
@@ -26,7 +27,7 @@ _CLEAN = "let versions go by `tablectl clean`, and see its options clean.retain.
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureUse:
+class FeatureUse(Plain):
     """What still uses a feature."""
 
     feature: str
@@ -34,14 +35,12 @@ class FeatureUse:
     remedy: str
     """How to get rid of it."""
 
-    def to_dict(self) -> dict[str, str]:
-        """Return it as plain values."""
-        return {"feature": self.feature, "what": self.what, "remedy": self.remedy}
-
 
 @dataclass(frozen=True, slots=True)
-class FeaturePlan:
+class FeaturePlan(Plain):
     """What an upgrade or a downgrade would do now."""
+
+    KEYS = "version before after turned_on turned_off uses"
 
     version: int
     before: tuple[str, ...]
@@ -66,15 +65,7 @@ class FeaturePlan:
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
-        return {
-            "version": self.version,
-            "before": list(self.before),
-            "after": list(self.after),
-            "turned_on": list(self.turned_on),
-            "turned_off": list(self.turned_off),
-            "uses": [each.to_dict() for each in self.uses],
-            "older": [str(each.instant) for each in self.older],
-        }
+        return Plain.to_dict(self) | {"older": [str(each.instant) for each in self.older]}
 
 
 def plan_upgrade(handle: TableHandle, features: Iterable[str] | None = None) -> FeaturePlan:

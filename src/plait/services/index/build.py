@@ -19,6 +19,7 @@ from plait.index.window import FOLD_LAG_MAX, KeyWindow
 from plait.model.bucket import partition_text
 from plait.model.changes import KEYS_FILES, KEYS_SIDECAR
 from plait.model.decision import Decision
+from plait.model.plain import Plain
 from plait.model.plan import Snapshot
 from plait.read.plan import all_files, filter_partitions
 from plait.read.slices import SliceReader
@@ -38,8 +39,10 @@ WRITER_ENTRIES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class IndexReport:
+class IndexReport(Plain):
     """What was done to a record index."""
+
+    KEYS = "version built added entries runs bytes=size_bytes"
 
     version: int
     """Version of which the index has every live key."""
@@ -50,17 +53,6 @@ class IndexReport:
     entries: int
     runs: int
     size_bytes: int
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "version": self.version,
-            "built": self.built,
-            "added": self.added,
-            "entries": self.entries,
-            "runs": self.runs,
-            "bytes": self.size_bytes,
-        }
 
 
 def build_index(handle: TableHandle, *, memory_bytes: int = MEMORY_BYTES) -> IndexReport | None:

@@ -9,6 +9,7 @@ from typing import Final
 from plait.definition.table_def import TableDef
 from plait.errors import CorruptMetadataError, OptionError, PlanStaleError
 from plait.model.decision import CommitResult
+from plait.model.plain import Plain
 from plait.services.index.build import IndexReport, build_index, fold_index, require_index
 from plait.services.index.verify import IndexVerified, verify_index
 from plait.state.state import TableState
@@ -31,8 +32,10 @@ _BUILDS_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class IndexStatus:
+class IndexStatus(Plain):
     """What a record index knows."""
+
+    KEYS = "name version built usable reason lag entries runs files bytes=size_bytes"
 
     name: str | None
     """Name of the index; None if the table has none."""
@@ -50,21 +53,6 @@ class IndexStatus:
     runs: int = 0
     files: int = 0
     size_bytes: int = 0
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "name": self.name,
-            "version": self.version,
-            "built": self.built,
-            "usable": self.usable,
-            "reason": self.reason,
-            "lag": self.lag,
-            "entries": self.entries,
-            "runs": self.runs,
-            "files": self.files,
-            "bytes": self.size_bytes,
-        }
 
 
 class RecordIndex(Namespace):

@@ -14,6 +14,7 @@ from plait.index.builder import MEMORY_BYTES, RunBuilder
 from plait.index.entries import IndexEntries, Places
 from plait.index.merge import numbered, part_of, ranges
 from plait.index.run_file import OpenRun, RunFile
+from plait.model.plain import Plain
 from plait.model.plan import Snapshot
 from plait.read.plan import all_files
 from plait.services.index.build import read_keys, require_index, take_window
@@ -27,8 +28,10 @@ _AT_ONCE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class IndexVerified:
+class IndexVerified(Plain):
     """What a comparison of a record index with the data found."""
+
+    KEYS = "version rows entries missing ok"
 
     version: int
     rows: int
@@ -42,16 +45,6 @@ class IndexVerified:
     def ok(self) -> bool:
         """Whether every row would be found."""
         return not self.missing
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "version": self.version,
-            "rows": self.rows,
-            "entries": self.entries,
-            "missing": self.missing,
-            "ok": self.ok,
-        }
 
 
 def verify_index(handle: TableHandle) -> IndexVerified:

@@ -25,6 +25,7 @@ from plait.model.changes import PATHS, Changes
 from plait.model.decision import ArchiveFile, Decision
 from plait.model.document import unseal
 from plait.model.instant import Action, Instant, Operation, Outcome
+from plait.model.plain import Plain
 from plait.state.checkpoint import list_checkpoints, load_checkpoint
 from plait.state.state import TableState, require_usable
 from plait.timeline import paths
@@ -85,7 +86,7 @@ class ArchivePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveReport:
+class ArchiveReport(Plain):
     """The result of an archive."""
 
     plan: ArchivePlan
@@ -95,15 +96,6 @@ class ArchiveReport:
     """The files that it wrote."""
     emptied: int
     """How many slots it emptied, those of an earlier archive included."""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "plan": self.plan.to_dict(),
-            "version": self.version,
-            "files": list(self.files),
-            "emptied": self.emptied,
-        }
 
 
 def plan_archive(handle: TableHandle) -> ArchivePlan:

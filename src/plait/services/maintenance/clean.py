@@ -22,6 +22,7 @@ from plait.files.data_file import parse_path
 from plait.model.bucket import partition_path
 from plait.model.decision import Cleaned, Decision
 from plait.model.instant import Action, Operation
+from plait.model.plain import Plain
 from plait.services.index.files import delete_dropped
 from plait.services.maintenance.leftovers import (
     delete_leftovers,
@@ -81,7 +82,7 @@ class CleanPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class CleanReport:
+class CleanReport(Plain):
     """The result of a clean."""
 
     plan: CleanPlan
@@ -101,22 +102,12 @@ class CleanReport:
         """Whether there was nothing to decide and nothing to delete."""
         return self.version is None and not (self.deleted or self.late)
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "plan": self.plan.to_dict(),
-            "version": self.version,
-            "deleted": list(self.deleted),
-            "spared": list(self.spared),
-            "late": list(self.late),
-            "rollback": self.rollback.to_dict(),
-            "bytes_freed": self.bytes_freed,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class CleanUndone:
+class CleanUndone(Plain):
     """The result of undoing cleans."""
+
+    KEYS = "version undone=reverted horizon"
 
     version: int | None
     """The version of its decision; None if there was nothing to undo."""
@@ -124,10 +115,6 @@ class CleanUndone:
     """The versions of the cleans whose horizons were taken back."""
     horizon: int
     """The oldest version that can be read now."""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {"version": self.version, "undone": list(self.reverted), "horizon": self.horizon}
 
 
 def plan_clean(handle: TableHandle, *, now: bool = False) -> CleanPlan:

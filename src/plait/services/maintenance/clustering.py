@@ -17,6 +17,7 @@ from plait.files.data_file import bucket_spans
 from plait.model.bucket import UNKEYED, BucketId, partition_parse, partition_path
 from plait.model.instant import Operation
 from plait.model.order import Order, check_order, recorded_order
+from plait.model.plain import Plain
 from plait.model.plan import COW
 from plait.model.request import FileSet
 from plait.model.schema import names_of
@@ -31,8 +32,10 @@ _BY = [(name, "ascending") for name in ("partition", "bucket", "version", "path"
 
 
 @dataclass(frozen=True, slots=True)
-class ClusteringTask:
+class ClusteringTask(Plain):
     """Files of one bucket, or of one partition, whose rows are put in the order."""
+
+    KEYS = "rows bytes sources"
 
     bucket: BucketId
     sources: tuple[str, ...]
@@ -42,13 +45,8 @@ class ClusteringTask:
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
-        return {
-            "place": place_of(self.bucket),
-            "files": len(self.sources),
-            "rows": self.rows,
-            "bytes": self.bytes,
-            "sources": list(self.sources),
-        }
+        shown = Plain.to_dict(self)
+        return {"place": place_of(self.bucket), "files": len(self.sources), **shown}
 
 
 def place_of(bucket: BucketId) -> str:
@@ -62,32 +60,23 @@ def place_of(bucket: BucketId) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusteringPlan:
+class ClusteringPlan(Plain):
     """What a clustering would do at a version."""
+
+    KEYS = "version columns=order.columns kind=order.kind tasks"
 
     version: int
     order: Order
     tasks: tuple[ClusteringTask, ...]
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "version": self.version,
-            "columns": list(self.order.columns),
-            "kind": self.order.kind,
-            "tasks": [task.to_dict() for task in self.tasks],
-        }
 
 
 @dataclass(frozen=True, slots=True)
 class ClusteringReport(Rewritten):
     """The result of a clustering."""
 
-    plan: ClusteringPlan
+    KEYS = f"plan {Rewritten.KEYS}"
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {"plan": self.plan.to_dict(), **Rewritten.to_dict(self)}
+    plan: ClusteringPlan
 
 
 def plan_clustering(

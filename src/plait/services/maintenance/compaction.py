@@ -21,6 +21,7 @@ from plait.model.changes import LOG
 from plait.model.contract import Options
 from plait.model.instant import Operation
 from plait.model.order import Order, recorded_order
+from plait.model.plain import Plain
 from plait.model.request import FileSet
 from plait.read.plan import all_files, filter_partitions
 from plait.services.maintenance.rewrite import ALONE, Rewritten, Sharing, rewrite_sets
@@ -34,8 +35,10 @@ _SMALL = 2
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionTask:
+class CompactionTask(Plain):
     """Files of one bucket that are to become one."""
+
+    KEYS = "rows bytes reason sources"
 
     bucket: BucketId
     sources: tuple[str, ...]
@@ -48,37 +51,25 @@ class CompactionTask:
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
-        return {
-            "place": f"{partition_path(self.bucket[0])}/{self.bucket[1]}",
-            "files": len(self.sources),
-            "rows": self.rows,
-            "bytes": self.bytes,
-            "reason": self.reason,
-            "sources": list(self.sources),
-        }
+        place = f"{partition_path(self.bucket[0])}/{self.bucket[1]}"
+        return {"place": place, "files": len(self.sources), **Plain.to_dict(self)}
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionPlan:
+class CompactionPlan(Plain):
     """What a compaction would do at a version."""
 
     version: int
     tasks: tuple[CompactionTask, ...]
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {"version": self.version, "tasks": [task.to_dict() for task in self.tasks]}
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport(Rewritten):
     """The result of a compaction."""
 
-    plan: CompactionPlan
+    KEYS = f"plan {Rewritten.KEYS}"
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {"plan": self.plan.to_dict(), **Rewritten.to_dict(self)}
+    plan: CompactionPlan
 
 
 def plan_compaction(

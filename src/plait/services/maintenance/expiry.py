@@ -30,6 +30,7 @@ from plait.model.changes import (
 )
 from plait.model.decision import CommitResult, Decision, Scope
 from plait.model.instant import Operation
+from plait.model.plain import Plain
 from plait.model.plan import COW
 from plait.model.request import WriteRequest
 from plait.read.plan import filter_partitions
@@ -52,8 +53,10 @@ _OTHER_LAYOUT = "a repush replaced every file"
 
 
 @dataclass(frozen=True, slots=True)
-class ExpiryTask:
+class ExpiryTask(Plain):
     """Files of a partition that have expired, or in which rows may have."""
+
+    KEYS = "rows bytes sources"
 
     partition: Partition
     sources: tuple[str, ...]
@@ -63,18 +66,12 @@ class ExpiryTask:
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
-        return {
-            "partition": list(self.partition),
-            "place": partition_path(self.partition),
-            "files": len(self.sources),
-            "rows": self.rows,
-            "bytes": self.bytes,
-            "sources": list(self.sources),
-        }
+        place = {"partition": list(self.partition), "place": partition_path(self.partition)}
+        return {**place, "files": len(self.sources), **Plain.to_dict(self)}
 
 
 @dataclass(frozen=True, slots=True)
-class ExpiryPlan:
+class ExpiryPlan(Plain):
     """What an expiry would take away at a version."""
 
     version: int
@@ -91,22 +88,12 @@ class ExpiryPlan:
     named: bool = False
     """Whether the caller named the time to live; otherwise it is that of the table."""
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "version": self.version,
-            "ttl": None if self.ttl is None else self.ttl.to_dict(),
-            "now_ms": self.now_ms,
-            "limit": self.limit,
-            "tasks": [task.to_dict() for task in self.tasks],
-            "left": [list(partition) for partition in self.left],
-            "named": self.named,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class ExpiryReport:
+class ExpiryReport(Plain):
     """The result of an expiry."""
+
+    KEYS = "plan commits rows_deleted files_removed"
 
     plan: ExpiryPlan
     commits: tuple[CommitResult, ...]
@@ -120,15 +107,6 @@ class ExpiryReport:
     def files_removed(self) -> int:
         """Files that no reader needs from now on."""
         return sum(each.stats.files_removed for each in self.commits)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "plan": self.plan.to_dict(),
-            "commits": [each.to_dict() for each in self.commits],
-            "rows_deleted": self.rows_deleted,
-            "files_removed": self.files_removed,
-        }
 
 
 def plan_expiry(handle: TableHandle, named: Ttl | None = None) -> ExpiryPlan:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from plait.errors import OptionError
 from plait.model.decision import Decision, Replayed, SetBack, Token
 from plait.model.instant import Action, Operation
+from plait.model.plain import Plain
 from plait.state.lineage import Versions
 from plait.state.state import TableState
 from plait.storage.port import Store
@@ -19,7 +20,7 @@ from plait.txn.table_handle import TableHandle, client
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayPlan:
+class ReplayPlan(Plain):
     """What a replay lets be applied again, as of a version."""
 
     version: int
@@ -27,26 +28,14 @@ class ReplayPlan:
     """Streams, each with the epoch after which it continues."""
     commit_ids: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "version": self.version,
-            "applications": [each.to_dict() for each in self.applications],
-            "commit_ids": list(self.commit_ids),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class ReplayReport:
+class ReplayReport(Plain):
     """The result of a replay."""
 
     plan: ReplayPlan
     version: int | None
     """The version of its decision; None if there was nothing to decide."""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {"plan": self.plan.to_dict(), "version": self.version}
 
 
 def plan_replay(

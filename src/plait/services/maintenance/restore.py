@@ -18,8 +18,8 @@ from plait.definition.replicated_table import require_no_replicas
 from plait.errors import InstantNotFoundError, RestoreRefusedError
 from plait.model.changes import ADDED, MASKED, PATHS, Changes, WriteStats
 from plait.model.decision import SCOPE_TABLE, Decision, Replayed, Restored, Scope
-from plait.model.history import iso
 from plait.model.instant import Action, Operation
+from plait.model.plain import Plain
 from plait.model.plan import TableSpec
 from plait.services.maintenance.replay import lost_streams, set_back, undone_commit_ids
 from plait.state.lineage import Versions, minus
@@ -39,27 +39,25 @@ _VECTOR = [field.name for field in MASKED if field.name not in ("path", "rows")]
 
 
 @dataclass(frozen=True, slots=True)
-class RestoredCommit:
+class RestoredCommit(Plain):
     """A commit of rows or an expiry that a restore undoes, or brings back."""
+
+    KEYS = "version operation completed=completed_ms commit_id"
 
     version: int
     operation: str
     completed_ms: int
     commit_id: str | None
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "version": self.version,
-            "operation": self.operation,
-            "completed": iso(self.completed_ms),
-            "commit_id": self.commit_id,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class RestorePlan:
+class RestorePlan(Plain):
     """What a restore would undo, as of a version."""
+
+    KEYS = (
+        "version to undone=reverted returned applications commit_ids files_added files_removed "
+        "files_masked rows_before rows_after"
+    )
 
     version: int
     """The newest version when it was planned."""
@@ -80,35 +78,15 @@ class RestorePlan:
     rows_before: int
     rows_after: int
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "version": self.version,
-            "to": self.to,
-            "undone": [each.to_dict() for each in self.reverted],
-            "returned": [each.to_dict() for each in self.returned],
-            "applications": list(self.applications),
-            "commit_ids": list(self.commit_ids),
-            "files_added": self.files_added,
-            "files_removed": self.files_removed,
-            "files_masked": self.files_masked,
-            "rows_before": self.rows_before,
-            "rows_after": self.rows_after,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class RestoreReport:
+class RestoreReport(Plain):
     """The result of a restore."""
 
     plan: RestorePlan
     """What it undid, as of the version before its own."""
     version: int | None
     """The version of its decision; None if the table was as wanted already."""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {"plan": self.plan.to_dict(), "version": self.version}
 
 
 def plan_restore(handle: TableHandle, to: int) -> RestorePlan:

@@ -25,6 +25,7 @@ from plait.model.bucket import Partition
 from plait.model.changes import PATHS, Changes, WriteStatus
 from plait.model.decision import CommitResult, Decision, Scope
 from plait.model.instant import Operation
+from plait.model.plain import Plain
 from plait.model.request import FileSet, WriteRequest
 from plait.read.plan import filter_partitions
 from plait.state.state import TableState
@@ -45,8 +46,10 @@ _NOTHING: Positions = np.zeros(0, dtype=np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
+class Rewritten(Plain):
     """What was rewritten."""
+
+    KEYS = "commits rows_moved bytes_read bytes_written files_removed files_added"
 
     commits: tuple[CommitResult, ...]
     """One for each share of the plan in which something was left to do."""
@@ -72,17 +75,6 @@ class Rewritten:
     def files_added(self) -> int:
         """Files written in their place."""
         return sum(each.stats.files_added for each in self.commits)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "commits": [each.to_dict() for each in self.commits],
-            "rows_moved": self.rows_moved,
-            "bytes_read": self.bytes_read,
-            "bytes_written": self.bytes_written,
-            "files_removed": self.files_removed,
-            "files_added": self.files_added,
-        }
 
 
 def _never() -> bool:

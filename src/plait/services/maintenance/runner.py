@@ -15,6 +15,7 @@ from typing import TypeVar
 from plait.definition.features import ARCHIVE, ROW_MAPS
 from plait.errors import TableError
 from plait.model.bucket import Partition
+from plait.model.plain import Plain
 from plait.services.index.build import IndexReport
 from plait.services.index.record_index import bring_up_to_date
 from plait.services.maintenance.archive import ArchiveReport, archive, plan_archive
@@ -44,8 +45,10 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class OptimizeReport:
+class OptimizeReport(Plain):
     """What was done to keep a table in shape. A service that failed, or rests, has no report."""
+
+    KEYS = "rollback compaction clustering clean archive index idle"
 
     rollback: RollbackReport | None
     compaction: CompactionReport | None
@@ -69,23 +72,12 @@ class OptimizeReport:
             or self.index is not None
         )
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        parts = {
-            "rollback": self.rollback,
-            "compaction": self.compaction,
-            "clustering": self.clustering,
-            "clean": self.clean,
-            "archive": self.archive,
-            "index": self.index,
-        }
-        values = {name: None if part is None else part.to_dict() for name, part in parts.items()}
-        return {**values, "idle": self.idle}
-
 
 @dataclass(frozen=True, slots=True)
-class ServiceRun:
+class ServiceRun(Plain):
     """One look at one table."""
+
+    KEYS = "table=uri report expiry error"
 
     uri: str
     report: OptimizeReport | None
@@ -103,12 +95,8 @@ class ServiceRun:
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
-        return {
-            "table": self.uri,
-            "report": None if self.report is None else self.report.to_dict(),
-            "expiry": None if self.expiry is None else self.expiry.to_dict(),
-            "error": None if self.error is None else _error_facts(self.error),
-        }
+        error = None if self.error is None else _error_facts(self.error)
+        return Plain.to_dict(self) | {"error": error}
 
 
 def _error_facts(error: Exception) -> dict[str, object]:

@@ -13,6 +13,7 @@ from typing import Self
 
 from plait.errors import FormatError, PlanStaleError
 from plait.model.decision import Decision
+from plait.model.plain import Plain
 from plait.model.sink_ledger import SinkPosition, addresses_of
 from plait.state.state import TableState
 from plait.storage.port import Store
@@ -24,8 +25,10 @@ _ENDED = "end all writers and services of the table, and plan again"
 
 
 @dataclass(frozen=True, slots=True)
-class CutOff:
+class CutOff(Plain):
     """What a plan cuts off: the slots from one to the newest that was there."""
+
+    KEYS = "first newest sha256"
 
     first: int
     """The version whose slot was lost."""
@@ -45,10 +48,6 @@ class CutOff:
     def newest(self) -> str:
         """The newest slot; empty if none is there."""
         return self.slots[-1] if self.slots else ""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {"first": self.first, "newest": self.newest, "sha256": self.sha256}
 
     def require_planned(self, planned: Self | None) -> None:
         """Refuse to cut off what the plan did not name.

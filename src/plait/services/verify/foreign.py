@@ -19,6 +19,7 @@ from plait.model.bucket import Partition, partition_parse, partition_path
 from plait.model.decision import ArchiveFile, RolledBack
 from plait.model.document import unseal
 from plait.model.instant import Instant, Outcome
+from plait.model.plain import Plain
 from plait.services.verify.report import Findings
 from plait.services.verify.stored import Listing
 from plait.state.events import Folded
@@ -35,7 +36,7 @@ _REASON = "nobody knows it, and its files were removed as foreign"
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignFile:
+class ForeignFile(Plain):
     """A file that no decision names, or that the table has let go of."""
 
     path: str
@@ -49,14 +50,9 @@ class ForeignFile:
     instant: Instant | None = None
     """The instant in its name."""
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        instant = None if self.instant is None else str(self.instant)
-        return {"path": self.path, "bytes": self.bytes, "owner": self.owner, "instant": instant}
-
 
 @dataclass(frozen=True, slots=True)
-class ForeignRemoval:
+class ForeignRemoval(Plain):
     """The result of removing foreign files."""
 
     removed: tuple[str, ...]
@@ -64,14 +60,6 @@ class ForeignRemoval:
     """Unknown instants that were rolled back first."""
     kept: tuple[ForeignFile, ...]
     """Files that nothing proves to be unnecessary."""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "removed": list(self.removed),
-            "ended": [str(instant) for instant in self.ended],
-            "kept": [file.to_dict() for file in self.kept],
-        }
 
 
 def list_foreign(handle: TableHandle) -> tuple[ForeignFile, ...]:

@@ -19,6 +19,7 @@ from plait.files.data_file import live_files, unmasked
 from plait.files.reader import load_stats
 from plait.model.decision import Decision
 from plait.model.instant import Action, Operation
+from plait.model.plain import Plain
 from plait.read.ahead import read_ahead
 from plait.state.checkpoint import list_checkpoints, rewrite_checkpoint
 from plait.state.state import TableState
@@ -33,7 +34,7 @@ _WIDTH, _AT_ONCE = 8, 64
 
 
 @dataclass(frozen=True, slots=True)
-class RebuildPlan:
+class RebuildPlan(Plain):
     """The number of files whose bounds the metadata lacks, as of a version."""
 
     version: int
@@ -42,13 +43,9 @@ class RebuildPlan:
     missing: int
     """Number of files whose bounds are unknown. A rebuild opens each of them."""
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {"version": self.version, "files": self.files, "missing": self.missing}
-
 
 @dataclass(frozen=True, slots=True)
-class RebuildReport:
+class RebuildReport(Plain):
     """The result of a rebuild."""
 
     plan: RebuildPlan
@@ -58,15 +55,6 @@ class RebuildReport:
     """Files that are missing or damaged; ``verify`` says more of those that a version needs."""
     version: int | None
     """The version of its decision, and of its checkpoint if any is known now; None: no decision."""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "plan": self.plan.to_dict(),
-            "rebuilt": self.rebuilt,
-            "unread": list(self.unread),
-            "version": self.version,
-        }
 
 
 def plan_rebuild(handle: TableHandle) -> RebuildPlan:

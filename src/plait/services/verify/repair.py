@@ -21,6 +21,7 @@ from plait.errors import (
 )
 from plait.files.data_file import parse_path
 from plait.model.changes import BASE, LOG
+from plait.model.plain import Plain
 from plait.services.verify.backup import Backup
 from plait.services.verify.checks import Problem, verify
 from plait.services.verify.cut_off import CutOff
@@ -47,8 +48,10 @@ _NEW_INDEX = "its rows are whole: cluster the table by other columns, then by it
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Plain):
     """A problem, and what can be done about it."""
+
+    KEYS = "id kind path problem answer what"
 
     kind: str
     """``slot``, ``manifest``, ``history``, ``checkpoint``, ``file``, ``vector``, ``index``,
@@ -69,19 +72,12 @@ class Finding:
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
-        return {
-            "id": self.id,
-            "kind": self.kind,
-            "path": self.path,
-            "problem": self.problem,
-            "answer": self.answer,
-            "what": self.what,
-            **({} if self.cut is None else {"cut_off": self.cut.to_dict()}),
-        }
+        cut_off = {} if self.cut is None else {"cut_off": self.cut.to_dict()}
+        return Plain.to_dict(self) | cut_off
 
 
 @dataclass(frozen=True, slots=True)
-class RepairPlan:
+class RepairPlan(Plain):
     """The findings of a verification, each with its answer."""
 
     findings: tuple[Finding, ...]
@@ -95,29 +91,14 @@ class RepairPlan:
         """The findings that ``repair`` mends."""
         return tuple(each for each in self.findings if each.answer == MEND)
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "findings": [each.to_dict() for each in self.findings],
-            "source": self.source,
-            "accepted": list(self.accepted),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class RepairReport:
+class RepairReport(Plain):
     """The result of a repair."""
 
     mended: tuple[Finding, ...]
     left: tuple[Finding, ...]
     """What verify finds afterwards, with its answers."""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "mended": [each.to_dict() for each in self.mended],
-            "left": [each.to_dict() for each in self.left],
-        }
 
 
 def plan_repair(

@@ -26,6 +26,7 @@ from plait.model.bucket import BucketId, partition_path, partition_text
 from plait.model.changes import KEYS_ALL, KEYS_NONE, PATHS, WriteStatus, touched_whole
 from plait.model.decision import SCOPE_BUCKETS, CommitResult, Scope
 from plait.model.instant import Operation
+from plait.model.plain import Plain
 from plait.model.plan import LIVE, Snapshot
 from plait.model.request import WritePlan, WriteRequest
 from plait.model.schema import WRITTEN_FIELD, without_written
@@ -42,7 +43,7 @@ from plait.write.request import plan_of
 
 
 @dataclass(frozen=True, slots=True)
-class DamagedBucket:
+class DamagedBucket(Plain):
     """A bucket of which a file cannot be read, or not its deletion vector."""
 
     place: str
@@ -53,18 +54,9 @@ class DamagedBucket:
     found: int | None = None
     """Rows of the replica; None before it was read."""
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "place": self.place,
-            "files": list(self.files),
-            "rows": self.rows,
-            "found": self.found,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class ReplicaRepairReport:
+class ReplicaRepairReport(Plain):
     """The result of a repair from a replica."""
 
     buckets: tuple[DamagedBucket, ...]
@@ -72,14 +64,6 @@ class ReplicaRepairReport:
     """Number of files of the replica that were read."""
     version: int | None
     """The version of the decision; None if nothing was written."""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "buckets": [each.to_dict() for each in self.buckets],
-            "files_read": self.files_read,
-            "version": self.version,
-        }
 
 
 def repair_from_replica(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from plait.errors import TableError
+from plait.model.plain import Plain
 
 INDEXED: Final = "INV-11"
 """The invariant of key indexes: to lose one costs time."""
@@ -15,7 +16,7 @@ _TEXT_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Plain):
     """A broken invariant of the table."""
 
     invariant: str
@@ -24,26 +25,20 @@ class Problem:
     """The file that shows the problem, relative to the table."""
     message: str
 
-    def to_dict(self) -> dict[str, str]:
-        """Return it as plain values."""
-        return {"invariant": self.invariant, "path": self.path, "message": self.message}
-
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class Note(Plain):
     """An observation that breaks no invariant: a removable file, or a check that was skipped."""
 
     path: str
     message: str
 
-    def to_dict(self) -> dict[str, str]:
-        """Return it as plain values."""
-        return {"path": self.path, "message": self.message}
-
 
 @dataclass(frozen=True, slots=True)
-class VerifyReport:
+class VerifyReport(Plain):
     """The problems and notes of a verification, in the order of the checks."""
+
+    KEYS = "problems notes checked"
 
     problems: tuple[Problem, ...]
     checked: dict[str, int]
@@ -54,14 +49,6 @@ class VerifyReport:
     def clean(self) -> bool:
         """Whether every invariant that was checked holds."""
         return not self.problems
-
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "problems": [problem.to_dict() for problem in self.problems],
-            "notes": [note.to_dict() for note in self.notes],
-            "checked": dict(self.checked),
-        }
 
 
 @dataclass(slots=True)

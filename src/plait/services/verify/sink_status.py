@@ -11,6 +11,7 @@ from plait.definition.table_def import TableDef
 from plait.errors import OptionError
 from plait.model.decision import Decision
 from plait.model.instant import Action, Instant
+from plait.model.plain import Plain
 from plait.model.sink_ledger import Attempt, SinkPosition
 from plait.timeline.pending import load_pending
 from plait.timeline.replica_records import load_attempts, load_positions
@@ -23,8 +24,10 @@ _REPLACES: Final = (Action.RESTORE, Action.REPLACE_COMMIT)
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaStatus:
+class ReplicaStatus(Plain):
     """What is known of one sink, without asking it."""
+
+    KEYS = "sink version in_step compared_at extra behind rows_behind ahead pending"
 
     sink: str
     version: int
@@ -51,19 +54,10 @@ class ReplicaStatus:
         """The version at which it was last compared; None: never, or its record is damaged."""
         return None if self.position is None or self.position.lost else self.position.version
 
-    def to_dict(self) -> dict[str, object]:
-        """Return it as plain values."""
-        return {
-            "sink": self.sink,
-            "version": self.version,
-            "in_step": self.in_step,
-            "compared_at": self.compared_at,
-            "extra": 0 if self.position is None else self.position.extra,
-            "behind": list(self.behind),
-            "rows_behind": self.rows_behind,
-            "ahead": [attempt.to_dict() for attempt in self.ahead],
-            "pending": [attempt.to_dict() for attempt in self.pending],
-        }
+    @property
+    def extra(self) -> int:
+        """The number of rows in the sink alone that a repair kept."""
+        return 0 if self.position is None else self.position.extra
 
 
 def status_of(handle: TableHandle) -> tuple[ReplicaStatus, ...]:
