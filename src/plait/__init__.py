@@ -395,8 +395,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 def __getattr__(name: str) -> object:
     """Import what needs Arrow when it is first asked for."""
     if name not in _LAZY:
-        message = f"module 'plait' has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"module 'plait' has no attribute {name!r}")
     value: object = getattr(importlib.import_module(_LAZY[name]), name)
     globals()[name] = value
     return value

@@ -132,8 +132,7 @@ class Staging(ABC):
             InvariantError: it does not relay.
         """
         del relay
-        message = f"the engine {self.engine} has no tasks that relay"
-        raise InvariantError(message)
+        raise InvariantError(f"the engine {self.engine} has no tasks that relay")
 
     @property
     def relayed(self) -> Sequence[TaskLedger]:

@@ -38,15 +38,17 @@ def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def messages(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the beginning of each text that is assigned to ``message``, with its line."""
+    """Yield the beginning of each text of an error, and of each ``message``, with its line."""
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Assign):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "message":
+            value = node.value
+        elif isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith("Error"):
+            value = node.args[0]
+        else:
             continue
-        names = [each.id for each in node.targets if isinstance(each, ast.Name)]
-        value = node.value
         if isinstance(value, ast.JoinedStr) and value.values:
             value = value.values[0]
-        if "message" in names and isinstance(value, ast.Constant) and isinstance(value.value, str):
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
             yield node.lineno, value.value
 
 

@@ -446,9 +446,8 @@ def _plan_column(
     given = schema.field(position).type
     how = fit(given, field.type)
     if how is Fit.NEVER:
-        message = f"column {field.name!r} is {type_name(field.type)}, the input has {given}"
         raise SchemaMismatchError(
-            message,
+            f"column {field.name!r} is {type_name(field.type)}, the input has {given}",
             hint=_type_hint(given, field.type),
             column=field.name,
             expected=str(field.type),

@@ -203,8 +203,7 @@ def bucket_id(group: Group) -> BucketId:
     """Return the group as the bucket that it is; its partition must be known."""
     partition, number = group
     if partition is None:
-        message = f"cannot write rows of bucket {number} without a partition"
-        raise InvariantError(message)
+        raise InvariantError(f"cannot write rows of bucket {number} without a partition")
     return partition, number
 
 

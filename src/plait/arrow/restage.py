@@ -128,9 +128,8 @@ def require_restageable(before: WritePlan, plan: WritePlan, *, removes: Callable
     elif removes():
         what = "it removes keys of partitions"
     if what:
-        message = f"the layout or the columns changed while this was written: {what}"
         raise RetryableConflictError(
-            message,
+            f"the layout or the columns changed while this was written: {what}",
             hint="run the write again",
             partitions=list(new.layout.partition_by),
             before=list(old.layout.partition_by),

@@ -144,8 +144,7 @@ class UniqueKeyOperations:
             merge = Merge(spec.key, None, DuplicateRule.REPLACE)
             for each in merge.rounds([*old, *new], self.budget):
                 if len(each.existing_matched):
-                    message = "a row of the table that was to go is still there"
-                    raise InvariantError(message)
+                    raise InvariantError("a row of the table that was to go is still there")
                 yield from kept_rows(each, limits.slice)
 
         record = self.output.write(bucket, kind, blocks(), order=KEY_ORDER)

@@ -104,8 +104,7 @@ class Application:
         self.streams.err.write(f"{question} [y/N] ")
         self.streams.err.flush()
         if self.streams.stdin.readline().strip().lower() not in ("y", "yes"):
-            message = "not confirmed; nothing was done"
-            raise RefusedError(message)
+            raise RefusedError("not confirmed; nothing was done")
 
     def ask(self, question: str, data: object, *blocks: Block, yes: bool) -> None:
         """Show what would be done, unless a program said yes to it, and go on only if told to.

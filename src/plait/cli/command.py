@@ -148,11 +148,9 @@ def parse_pairs(values: Sequence[str], *, what: str) -> dict[str, str]:
         key, sign, value = text.partition("=")
         key = key.strip()
         if not (sign and key):
-            message = f"{what} takes key=value; number {number} has no key or no '='"
-            raise click.UsageError(message)
+            raise click.UsageError(f"{what} takes key=value; number {number} has no key or no '='")
         if key in pairs:
-            message = f"{what} has {key!r} twice"
-            raise click.UsageError(message)
+            raise click.UsageError(f"{what} has {key!r} twice")
         pairs[key] = value
     return pairs
 

@@ -105,8 +105,7 @@ def _read(path: Path) -> Mapping[str, object]:
         with path.open("rb") as file:
             body = file.read(_BYTES_MAX + 1)
         if len(body) > _BYTES_MAX:
-            message = f"it has more than {_BYTES_MAX} bytes"
-            raise ValueError(message)
+            raise ValueError(f"it has more than {_BYTES_MAX} bytes")
         text = body.decode()
         values = _yaml(text) if path.suffix in _YAML else tomllib.loads(text)
     except (OSError, ValueError, RecursionError) as error:
@@ -142,8 +141,7 @@ def _yaml(text: str) -> object:
             names = [each.value for each, _ in node.value if isinstance(each, yaml.ScalarNode)]
             twice = [name for name, count in Counter(names).items() if count > 1]
             if twice:
-                message = f"it has {twice[0]!r} twice"
-                raise ValueError(message)
+                raise ValueError(f"it has {twice[0]!r} twice")
             made: dict[object, object] = super().construct_mapping(node, deep=deep)
             return made
 

@@ -272,16 +272,14 @@ def _partition_field(schema: Schema, text: str) -> str:
 
 def _no_twice(what: str, names: tuple[str, ...]) -> None:
     if len(set(names)) != len(names):
-        message = f"{what} names a column twice: {', '.join(names)}"
-        raise OptionError(message, key=what, value=names)
+        raise OptionError(f"{what} names a column twice: {', '.join(names)}", key=what, value=names)
 
 
 def require_whole(key: str, value: object, most: int) -> int:
     """Return a whole number from 1 to ``most``; raise OptionError for anything else."""
     if type(value) is not int or not 1 <= value <= most:
-        message = f"{key}={value!r} is not allowed"
         hint = f"use a whole number from 1 to {most}"
-        raise OptionError(message, hint=hint, key=key, value=str(value))
+        raise OptionError(f"{key}={value!r} is not allowed", hint=hint, key=key, value=str(value))
     return value
 
 

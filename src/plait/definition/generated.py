@@ -220,8 +220,7 @@ def _require_given(found: Generated, schema: Schema) -> None:
         if source == found.name or source in schema.generated:
             message = f"column {found.name!r} cannot be generated from {source!r}"
             message += ", which rows would not bring"
-            hint = "name the columns that rows bring"
-            raise SchemaError(message, hint=hint, column=found.name)
+            raise SchemaError(message, hint="name the columns that rows bring", column=found.name)
     for each in generated_in(schema):
         if found.name in each.sources:
             raise _needed(found.name, each, "cannot be generated")
@@ -258,8 +257,7 @@ def _after(each: Generated, before: Schema, step: ColumnStep, schema: Schema) ->
     if isinstance(step, DefaultColumn):
         if column == each.name and step.default is not None:
             message = f"column {column!r} is generated, so a default would never be used"
-            hint = "let it no longer be generated first"
-            raise SchemaError(message, hint=hint, column=step.path)
+            raise SchemaError(message, hint="let it no longer be generated first", column=step.path)
         return each.text
     if isinstance(step, WidenColumn):
         touched = column in (each.name, *each.sources)

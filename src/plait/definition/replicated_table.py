@@ -72,8 +72,7 @@ def require_elsewhere(uri: str, replicas: Mapping[str, str]) -> None:
     for name, address in replicas.items():
         if address == uri:
             message = f"the sink {name} is the table itself: {uri}"
-            hint = "name another place"
-            raise OptionError(message, hint=hint, key="replicas", value=name)
+            raise OptionError(message, hint="name another place", key="replicas", value=name)
 
 
 def require_no_replicas(table: TableDef, what: str) -> None:

@@ -304,8 +304,7 @@ def _check_spec(spec: TableSpec) -> None:
     ordering = [] if spec.layout.ordering is None else [spec.layout.ordering]
     strange = {*spec.key, *spec.partition_sources, *ordering} - set(spec.schema.names)
     if strange:
-        message = f"columns {sorted(strange)}"
-        raise ValueError(message)
+        raise ValueError(f"columns {sorted(strange)}")
     for each in spec.fields:
         each.kind(spec.schema.arrow)
 

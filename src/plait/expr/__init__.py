@@ -92,9 +92,8 @@ def parse_value(value: object) -> Expression:
         scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         shown = repr(value)[:200]
-        message = f"not a value of a column: {shown}"
         hint = "pass SQL text, a literal, a pyarrow scalar or expression, or a function"
-        raise PredicateError(message, hint=hint, text=shown) from error
+        raise PredicateError(f"not a value of a column: {shown}", hint=hint, text=shown) from error
     if not scalar.is_valid or is_plain(scalar.type):
         try:
             return Literal(to_text(scalar, scalar.type), scalar.type)

@@ -118,8 +118,7 @@ def _require_only(node: exp.Expr, *known: str) -> None:
                 shown = name.upper()
             else:
                 shown = f"{name.upper()} {value.sql(dialect='spark')}"
-            message = f"{shown[:80]} is not supported"
-            raise ValueError(message)
+            raise ValueError(f"{shown[:80]} is not supported")
 
 
 def _steps(action: exp.Expr) -> Iterator[Step]:
@@ -136,21 +135,18 @@ def _steps(action: exp.Expr) -> Iterator[Step]:
         case "altercolumn":
             yield from _altered(action)
         case other:
-            message = f"{other} is not supported"
-            raise ValueError(message)
+            raise ValueError(f"{other} is not supported")
 
 
 def _added(column: exp.Expr) -> AddColumn:
     nullable, default, comment, after = True, None, "", None
     kind, place = column.args.get("kind"), column.args.get("position")
     if column.key != "columndef" or kind is None:
-        message = "expected a name and a type"
-        raise ValueError(message)
+        raise ValueError("expected a name and a type")
     _require_only(column, "this", "kind", "constraints", "position")
     constraints = {each.kind.key: each.kind for each in column.args.get("constraints") or ()}
     if len(constraints) < len(column.args.get("constraints") or ()):
-        message = "expected NOT NULL, DEFAULT and COMMENT once"
-        raise ValueError(message)
+        raise ValueError("expected NOT NULL, DEFAULT and COMMENT once")
     for key, each in constraints.items():
         match key:
             case "notnullcolumnconstraint":
@@ -160,8 +156,7 @@ def _added(column: exp.Expr) -> AddColumn:
             case "commentcolumnconstraint":
                 comment = each.this.name
             case other:
-                message = f"{other} is not supported"
-                raise ValueError(message)
+                raise ValueError(f"{other} is not supported")
     if place is not None:
         after = "" if place.this is None else _name(place.this)
     return AddColumn(_path(column.this), type_of(kind), nullable, default, comment, after)
@@ -170,8 +165,7 @@ def _added(column: exp.Expr) -> AddColumn:
 def _dropped(action: exp.Expr) -> Iterator[str]:
     _require_only(action, "this", "kind", "tables", "exists")
     if str(action.args.get("kind")) not in ("COLUMN", "COLUMNS") or action.args.get("exists"):
-        message = "expected DROP COLUMN and a name"
-        raise ValueError(message)
+        raise ValueError("expected DROP COLUMN and a name")
     for each in action.args.get("tables") or [action.this]:
         if each.key == "schema":
             yield from map(_path, each.expressions)
@@ -200,16 +194,14 @@ def _altered(action: exp.Expr) -> Iterator[Step]:
         _require_only(action, "this", "drop", "allow_null")
         yield AllowNull(path) if given.get("allow_null") else DefaultColumn(path, None)
     else:
-        message = "expected TYPE, SET or DROP"
-        raise ValueError(message)
+        raise ValueError("expected TYPE, SET or DROP")
 
 
 def _name(node: exp.Expr) -> str:
     """Return the name of a column among its siblings, which is no path."""
     names = path_parts(_path(node))
     if len(names) > 1:
-        message = f"expected a name without a dot, not {'.'.join(names)}"
-        raise ValueError(message)
+        raise ValueError(f"expected a name without a dot, not {'.'.join(names)}")
     return names[0]
 
 
@@ -234,6 +226,5 @@ def _value(node: exp.Expr) -> object:
     if node.key == "boolean":
         return bool(node.this)
     if node.key != "literal":
-        message = f"a default is a literal, not {node.sql(dialect='spark')[:60]}"
-        raise ValueError(message)
+        raise ValueError(f"a default is a literal, not {node.sql(dialect='spark')[:60]}")
     return str(node.name)

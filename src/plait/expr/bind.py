@@ -185,8 +185,7 @@ def find_column(
     names: list[str] = []
     kind: pa.DataType | None = None
     if not path:
-        message = "a column without a name"
-        raise PredicateError(message, text=text)
+        raise PredicateError("a column without a name", text=text)
     for part in path:
         at = _place(within, part)
         if at is None:

@@ -61,12 +61,10 @@ def parse_ddl(text: str) -> pa.Schema:
 def type_of(kind: exp.Expr, depth: int = 0) -> pa.DataType:
     """Return the Arrow type that the parser's type means; raise ValueError if there is none."""
     if depth > NESTING_MAX:
-        message = "expected fewer nested types"
-        raise ValueError(message)
+        raise ValueError("expected fewer nested types")
     more = [name for name, value in kind.args.items() if value and name not in _TYPE_PARTS]
     if more:  # it would be lost, as a collation is inside of a type
-        message = f"{more[0].upper()} {kind.args[more[0]]} is not supported"
-        raise ValueError(message)
+        raise ValueError(f"{more[0].upper()} {kind.args[more[0]]} is not supported")
     name, parts = kind.this.name, kind.expressions
     match name, len(parts):
         case "ARRAY", 1:
@@ -93,17 +91,14 @@ def _fields(columns: Sequence[exp.Expr], depth: int) -> Iterator[pa.Field]:
     for column in columns:
         name, kind = column.name, column.args.get("kind")
         if column.key != "columndef" or kind is None:
-            message = "expected a name and a type"
-            raise ValueError(message)
+            raise ValueError("expected a name and a type")
         if name.lower() in known:
-            message = f"expected one column called {name!r}, whatever its case"
-            raise ValueError(message)
+            raise ValueError(f"expected one column called {name!r}, whatever its case")
         known.add(name.lower())
         nullable = True
         for constraint in column.args.get("constraints") or ():
             if constraint.kind.key == "notnullcolumnconstraint":
                 nullable = bool(constraint.kind.args.get("allow_null"))
             elif constraint.kind.key != "commentcolumnconstraint":
-                message = f"{constraint.sql(dialect='spark')[:80]} is not supported"
-                raise ValueError(message)
+                raise ValueError(f"{constraint.sql(dialect='spark')[:80]} is not supported")
         yield pa.field(name, type_of(kind, depth), nullable)

@@ -112,8 +112,7 @@ def _value(expression: Expression, rows: Sides) -> Value:
             return _by_arrow(opaque, rows.batch(), rows.length)
         case Function():
             return _called(expression, rows)
-    message = f"{expression} was not bound"
-    raise InvariantError(message)
+    raise InvariantError(f"{expression} was not bound")
 
 
 def _answer(condition: Compare | In | IsNull | Like | And | Or, rows: Sides) -> Value:

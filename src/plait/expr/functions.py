@@ -125,9 +125,8 @@ def _concat(*items: Value) -> Value:
     rows = max((len(each) for each in texts if not isinstance(each, pa.Scalar)), default=1)
     size = sum(_size(each, rows) for each in texts)
     if size > _CONCAT_BYTES_MAX:  # Arrow would ask for the memory first
-        message = f"CONCAT would make {size} bytes of {rows} rows"
         hint = f"at most {_CONCAT_BYTES_MAX}: concatenate fewer texts, or write fewer rows at once"
-        raise PredicateError(message, hint=hint, text="")
+        raise PredicateError(f"CONCAT would make {size} bytes of {rows} rows", hint=hint, text="")
     return pc.binary_join_element_wise(*texts, pa.scalar("", pa.string()))
 
 

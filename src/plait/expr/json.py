@@ -119,8 +119,7 @@ class _JsonReader:
         """Read one node."""
         self._left -= 1
         if depth > DEPTH_MAX or self._left < 0:
-            message = "the predicate is too deep or too large"
-            raise ValueError(message)
+            raise ValueError("the predicate is too deep or too large")
         node = _dict(value)
         for name, kind in (("and", And), ("or", Or)):
             if name in node:

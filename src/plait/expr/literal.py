@@ -60,8 +60,7 @@ def temporal(text: str, kind: pa.DataType) -> Literal:
         return Literal.of(_days_to(match[1]), kind)
     micros, zoned = _moment_of(text)
     if zoned and kind.tz is None:
-        message = f"{text!r} has a time zone, but the type {type_name(kind)} does not"
-        raise ValueError(message)
+        raise ValueError(f"{text!r} has a time zone, but the type {type_name(kind)} does not")
     return Literal.of(micros, kind)
 
 

@@ -140,8 +140,7 @@ class _Reader:
         """Read one node."""
         if depth > DEPTH_MAX:
             message = f"the {self._what} {self._text[:100]!r} is nested too deeply"
-            hint = f"at most {DEPTH_MAX} levels"
-            raise PredicateError(message, hint=hint, text=self._text)
+            raise PredicateError(message, hint=f"at most {DEPTH_MAX} levels", text=self._text)
         allowed = _OWN_ARGUMENTS.get(node.key, _ARGUMENTS)
         if any(given and name not in allowed for name, given in node.args.items()):
             self._refuse(node)

@@ -171,8 +171,7 @@ def _damaged(files: pa.Table, name: str, schema: Schema, error: ValueError) -> C
         return found
     path = files["path"][0].as_py()
     message = f"the bounds of column {name!r} of {path} are damaged: {error}"
-    hint = "run tablectl verify"
-    return CorruptMetadataError(message, hint=hint, path=path, found=str(error))
+    return CorruptMetadataError(message, hint="run tablectl verify", path=path, found=str(error))
 
 
 def _unless(texts: pa.Array, word: str) -> pa.Array:

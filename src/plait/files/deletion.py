@@ -64,15 +64,12 @@ def decode(vector: bytes, *, count: int, rows: int) -> Positions:
         ValueError: it is not a vector of so many positions in such a file.
     """
     if vector[:4] != MAGIC:
-        message = f"a deletion vector begins with {MAGIC.hex()}, not {vector[:4].hex()}"
-        raise ValueError(message)
+        raise ValueError(f"a deletion vector begins with {MAGIC.hex()}, not {vector[:4].hex()}")
     if not 0 <= count <= rows:
-        message = f"{count} masked rows, but the file has {rows}"
-        raise ValueError(message)
+        raise ValueError(f"{count} masked rows, but the file has {rows}")
     positions = roaring.decode(vector[4:], count=count)
     if len(positions) and int(positions[-1]) >= rows:
-        message = f"row {int(positions[-1])} is masked in a file of {rows}"
-        raise ValueError(message)
+        raise ValueError(f"row {int(positions[-1])} is masked in a file of {rows}")
     return positions
 
 
@@ -160,8 +157,7 @@ class MaskWriter:
         """Mask rows of a data file: all that are hidden from now on, those before included."""
         unique = sorted_once(positions)
         if not len(unique):
-            message = f"a deletion vector without a row, for {path}"
-            raise InvariantError(message)
+            raise InvariantError(f"a deletion vector without a row, for {path}")
         vector = encode(unique)
         row: dict[str, object] = {"path": path, "rows": len(unique)}
         if len(vector) <= INLINE_BYTES_MAX:

@@ -123,13 +123,11 @@ class KeyIndex:
         body = base64.b64decode(text, validate=True)
         blocks = -(-rows // BLOCK_ENTRIES)
         if len(body) != _WIDTH * (1 + 2 * blocks):
-            message = f"a directory of {len(body)} bytes for {blocks} blocks"
-            raise ValueError(message)
+            raise ValueError(f"a directory of {len(body)} bytes for {blocks} blocks")
         numbers = np.frombuffer(body, dtype="<u8").astype(np.uint64)
         offset, firsts = int(numbers[0]), numbers[1::2]
         if offset + rows * _WIDTH > size or bool((firsts[1:] <= firsts[:-1]).any()):
-            message = f"blocks out of order, or beyond {size} bytes"
-            raise ValueError(message)
+            raise ValueError(f"blocks out of order, or beyond {size} bytes")
         return cls(source, rows, offset, firsts, numbers[2::2])
 
     def find(self, hashes: Hashes) -> Positions:
@@ -158,8 +156,7 @@ class KeyIndex:
             entries = self._load(number)
             stretch = np.concatenate([last, entries])
             if entries[0] != self.firsts[number] or bool((stretch[1:] <= stretch[:-1]).any()):
-                message = f"entries of block {number} are out of order"
-                raise ValueError(message)
+                raise ValueError(f"entries of block {number} are out of order")
             last = entries[-1:]
             yield entries
 
@@ -177,6 +174,5 @@ class KeyIndex:
         count = min(BLOCK_ENTRIES, self.rows - start)
         body: bytes = self.source.read_at(count * _WIDTH, self.offset + start * _WIDTH)
         if len(body) != count * _WIDTH or xxhash.xxh64_intdigest(body) != self.sums[number]:
-            message = f"block {number} is cut off, or its checksum differs"
-            raise ValueError(message)
+            raise ValueError(f"block {number} is cut off, or its checksum differs")
         return np.frombuffer(body, dtype="<u8").astype(np.uint64, copy=False)

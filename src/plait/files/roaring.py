@@ -148,5 +148,4 @@ def _container(source: _BitmapSource, count: int, *, is_run: bool) -> npt.NDArra
 
 
 def _refuse(found: str) -> NoReturn:
-    message = f"not a portable 64-bit Roaring bitmap: {found}"
-    raise ValueError(message)
+    raise ValueError(f"not a portable 64-bit Roaring bitmap: {found}")

@@ -88,8 +88,7 @@ class RowMapBuilder:
     def add(self, positions: Positions, new: npt.NDArray[np.int64]) -> None:
         """Take the new positions of some rows."""
         if len(new) and int(new.max()) >= TARGET_ROWS_MAX:
-            message = f"a rewrite into more than {TARGET_ROWS_MAX} rows"
-            raise InvariantError(message)
+            raise InvariantError(f"a rewrite into more than {TARGET_ROWS_MAX} rows")
         self._to[positions.astype(np.int64)] = new.astype(np.uint32)
 
     def build(self) -> RowMap:
@@ -126,20 +125,16 @@ def decode(entry: bytes, *, rows: int, target_rows: int) -> RowMap:
     """
     body, tail = entry[: -_SUM.size], entry[-_SUM.size :]
     if len(body) < _HEAD.size or _SUM.unpack(tail)[0] != xxhash.xxh64_intdigest(body):
-        message = "a row map is cut off, or its checksum differs"
-        raise ValueError(message)
+        raise ValueError("a row map is cut off, or its checksum differs")
     form, stated, copied, size = _HEAD.unpack_from(body)
     if stated != rows or not 0 <= copied <= min(rows, target_rows):
-        message = f"{copied} of {stated} rows were copied, where the file has {rows}"
-        raise ValueError(message)
+        raise ValueError(f"{copied} of {stated} rows were copied, where the file has {rows}")
     skipped = roaring.decode(body[_HEAD.size : _HEAD.size + size], count=rows - copied)
     if len(skipped) and int(skipped[-1]) >= rows:
-        message = f"row {int(skipped[-1])} was not copied from a file of {rows}"
-        raise ValueError(message)
+        raise ValueError(f"row {int(skipped[-1])} was not copied from a file of {rows}")
     placed = _placed(form, body[_HEAD.size + size :], copied)
     if copied and int(placed.max()) >= target_rows:
-        message = f"row {int(placed.max())} of targets that have {target_rows}"
-        raise ValueError(message)
+        raise ValueError(f"row {int(placed.max())} of targets that have {target_rows}")
     return RowMap(rows, skipped, placed)
 
 
@@ -147,16 +142,13 @@ def _placed(form: int, body: bytes, copied: int) -> npt.NDArray[np.uint32]:
     if form == _RISING:
         new = roaring.decode(body, count=copied)
         if copied and int(new[-1]) >= TARGET_ROWS_MAX:
-            message = f"new position {int(new[-1])}"
-            raise ValueError(message)
+            raise ValueError(f"new position {int(new[-1])}")
         return new.astype(np.uint32)
     if form != _ANY or len(body) != copied * _WIDTH:
-        message = f"form {form} with {len(body)} bytes for {copied} rows"
-        raise ValueError(message)
+        raise ValueError(f"form {form} with {len(body)} bytes for {copied} rows")
     placed = np.frombuffer(body, dtype="<u4").astype(np.uint32)
     if len(np.unique(placed)) != copied:
-        message = "two rows have one new position"
-        raise ValueError(message)
+        raise ValueError("two rows have one new position")
     return placed
 
 

@@ -138,8 +138,7 @@ class DataFileWriter:
 
     def _conformed(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
         if rows.schema.names != self._schema.names or rows.schema.types != self._schema.types:
-            message = f"rows for {self.path} have a different schema: {rows.schema}"
-            raise InvariantError(message)
+            raise InvariantError(f"rows for {self.path} have a different schema: {rows.schema}")
         return pa.Table.from_arrays(rows.columns, schema=self._schema)
 
     def _parts(self, table: pa.Table) -> Iterator[pa.Table]:

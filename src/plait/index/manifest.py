@@ -98,12 +98,10 @@ class Manifest:
             sealed = load_document(data)
             body = str(sealed["manifest"])
             if sealed["checksum"] != checksum_of(body.encode()):
-                message = "the checksum does not match the content"
-                raise ValueError(message)
+                raise ValueError("the checksum does not match the content")
             found = cls._from_dict(load_document(body.encode()))
             if paths.index_manifest(found.index, found.number) != path:
-                message = "it is that of another index or number"
-                raise ValueError(message)
+                raise ValueError("it is that of another index or number")
         except FormatError:
             raise
         except _NONSENSE as error:

@@ -89,8 +89,7 @@ class RunFile:
         if not 0 < entries * ENTRY_BYTES == body or found.first > found.last:
             raise ValueError(value)
         if not 0 <= places_bytes <= _PLACES_BYTES_MAX:
-            message = f"a footer of {footer_bytes} bytes for {entries} entries"
-            raise ValueError(message)
+            raise ValueError(f"a footer of {footer_bytes} bytes for {entries} entries")
         return found
 
 

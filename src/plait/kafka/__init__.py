@@ -26,6 +26,5 @@ _ROOMS = {
 def __getattr__(name: str) -> object:
     """Import a name when it is first asked for."""
     if name not in _ROOMS:
-        message = f"module 'plait.kafka' has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"module 'plait.kafka' has no attribute {name!r}")
     return getattr(importlib.import_module(_ROOMS[name]), name)

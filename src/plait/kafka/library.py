@@ -62,8 +62,7 @@ def headers_of(record: Message) -> list[tuple[str, str | bytes | None]]:
     try:
         found = record.headers() or ()
     except (SystemError, UnicodeDecodeError) as error:
-        message = "the name of a header is not UTF-8 text"
-        raise ValueError(message) from error
+        raise ValueError("the name of a header is not UTF-8 text") from error
     return [*(found.items() if isinstance(found, dict) else found)]
 
 
@@ -102,8 +101,7 @@ def require_usable(error: KafkaError, group: str, topic: str) -> None:
     else:
         return
     what = f"topic {topic!r}" if topic else f"the topics of group {group!r}"
-    message = f"could not read {what}: {error}"
-    raise StorageError(message, hint=hint)
+    raise StorageError(f"could not read {what}: {error}", hint=hint)
 
 
 def require_allowed(error: KafkaError, right: Right) -> None:
@@ -164,5 +162,4 @@ def translated(what: str, right: Right | None = None, *, hint: str = "") -> Iter
 def unreachable(error: Exception, *what: str, hint: str = "") -> StorageError:
     """Return the error for a request that brokers did not answer, or refused."""
     reason = error.args[0] if error.args else error
-    message = f"could not {' '.join(what)}: {reason}"
-    return StorageError(message, hint=hint or ASKED_OF_CLIENTS)
+    return StorageError(f"could not {' '.join(what)}: {reason}", hint=hint or ASKED_OF_CLIENTS)

@@ -80,9 +80,8 @@ def find_place(
         # Kafka itself has just named it: it may lie beyond the end that was asked for before.
         return SourceOffset(bounds.end if found is None else found, bounds.topic.id)
     if not bounds.first <= number <= bounds.end:
-        message = f"{source} has no offset {number}: Kafka has {bounds.first} to {bounds.end}"
         raise OffsetsLostError(
-            message,
+            f"{source} has no offset {number}: Kafka has {bounds.first} to {bounds.end}",
             hint="choose one of these, earliest or latest",
             source=str(source),
             next=number,

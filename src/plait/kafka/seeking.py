@@ -159,17 +159,15 @@ def _not_found(
 def _require_topics(absent: Sequence[str]) -> None:
     """Refuse to say that all is well where a topic is not there."""
     for topic in absent:
-        message = f"there is no topic {topic!r}, which the sink has read"
         hint = f"make it again; or if it was deleted for good: --drop {topic}"
-        raise TableNotFoundError(message, hint=hint)
+        raise TableNotFoundError(f"there is no topic {topic!r}, which the sink has read", hint=hint)
 
 
 def _require_one(source: SourcePartition, target: str, place: str, topic: Topic) -> None:
     """Refuse an offset that is not meant for a partition, or for the only one of a topic."""
     if is_offset(place) and target != str(source) and (not target or topic.partitions > 1):
         message = f"the offset {place} cannot be meant for several partitions"
-        hint = f"name one: --to {source}={place}"
-        raise OptionError(message, hint=hint, key="to", value=place)
+        raise OptionError(message, hint=f"name one: --to {source}={place}", key="to", value=place)
 
 
 def seek(table: Table, name: str, plan: SeekPlan, *, again: bool = False) -> int:

@@ -122,8 +122,7 @@ class TopicSession:
             found = decoder.decode(chunk)
             if found.bad:
                 message = f"topic {self.topic!r} has a record that is no row: {found.bad[0].reason}"
-                hint = "a topic that is a sink must have no other writer"
-                raise StorageError(message, hint=hint)
+                raise StorageError(message, hint="a topic that is a sink must have no other writer")
             yield from found.rows.cast(self.schema.arrow).to_batches()
 
     def close(self) -> None:

@@ -112,9 +112,8 @@ class FileLock:
         return self._read_record() or Holder("a process that left no record", None, None)
 
     def _unavailable(self, error: Exception) -> LockUnavailableError:
-        message = f"cannot lock {self._path}: {error}"
         hint = "check that the directory is writable and its file system supports locks"
-        return LockUnavailableError(message, hint=hint)
+        return LockUnavailableError(f"cannot lock {self._path}: {error}", hint=hint)
 
     def _timed_out(self, wait_s: float) -> LockTimeoutError:
         record = self._read_record()

@@ -37,11 +37,9 @@ def identity_of(body: bytes) -> str:
     except (ValueError, TypeError, KeyError, RecursionError):
         identity = ""
     if not _ID.fullmatch(identity):
-        message = f"{_TABLE} does not contain the table's identity"
-        hint = "restore the file from a backup; all writers must read the same file"
         raise CorruptMetadataError(
-            message,
-            hint=hint,
+            f"{_TABLE} does not contain the table's identity",
+            hint="restore the file from a backup; all writers must read the same file",
             path=_TABLE,
             expected="an id",
             found=body[:80].decode("utf-8", "replace"),
@@ -58,10 +56,9 @@ def require_identity(store: Store) -> str:
     """
     body = store.find(_TABLE, size_max=IDENTITY_BYTES_MAX)
     if body is None:
-        message = f"{_TABLE} is missing"
         hint = "restore it from a backup"
         raise CorruptMetadataError(
-            message, hint=hint, path=_TABLE, expected="an identity", found="none"
+            f"{_TABLE} is missing", hint=hint, path=_TABLE, expected="an identity", found="none"
         )
     identity = identity_of(body)
     written = json.loads(body).get("format")

@@ -280,7 +280,6 @@ def parse_lease(text: str) -> float:
     word, colon, time = text.partition(":")
     ttl_s = _TTL.parse(time if colon else _TTL.default)
     if word != LeaseLock.name or ttl_s > TTL_S_MAX:
-        message = f"lock={text!r} cannot be used"
         hint = "'lease', or with a duration of up to one hour: 'lease:30s'"
-        raise OptionError(message, hint=hint, key="lock", value=text)
+        raise OptionError(f"lock={text!r} cannot be used", hint=hint, key="lock", value=text)
     return ttl_s

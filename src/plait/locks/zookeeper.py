@@ -394,9 +394,8 @@ def require_kazoo() -> ModuleType:
         import kazoo.protocol.states  # noqa: PLC0415 - the same
     except ImportError as error:
         message = "a lock in ZooKeeper needs kazoo"
-        hint = "pip install 'plait[zookeeper]'"
         raise MissingDependencyError(
-            message, hint=hint, library="kazoo", extra="zookeeper"
+            message, hint="pip install 'plait[zookeeper]'", library="kazoo", extra="zookeeper"
         ) from error
     library: ModuleType = kazoo
     return library

@@ -70,8 +70,7 @@ def partition_parse(text: str) -> Partition:
     except RecursionError:  # nested without end
         values = None
     if not isinstance(values, list) or not _TEXTS.issuperset(map(type, values)):
-        message = f"not partition values: {text[:80]!r}"
-        raise ValueError(message)
+        raise ValueError(f"not partition values: {text[:80]!r}")
     return tuple(values)
 
 

@@ -187,9 +187,8 @@ def _divided(text: str, where: str) -> list[str]:
 def _patterns(text: object) -> tuple[str, str]:
     """Return an address of a caller as it was written, and as metadata has it."""
     if not isinstance(text, str) or not text.strip():
-        message = f"not an address: {text!r}"
         hint = "name a place, such as s3://bucket/replica or zookeeper://h1:2181/plait"
-        raise OptionError(message, hint=hint, key="allow", value=str(text))
+        raise OptionError(f"not an address: {text!r}", hint=hint, key="allow", value=str(text))
     located = _located(text)
     base = located.removesuffix(_WILD)
     if text.strip("*") == "" or (base != located and _EMPTY_BASES.fullmatch(base)):

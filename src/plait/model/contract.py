@@ -44,9 +44,8 @@ class Contract:
         one_of("lock", self.lock.split(":", 1)[0], LOCKS)
         one_of("failed_writes", self.failed_writes, FAILED_WRITES)
         if self.failed_writes == "eager" and self.concurrency == "multi_writer":
-            message = "failed_writes='eager' would let each writer roll back the other writers"
             raise OptionError(
-                message,
+                "failed_writes='eager' would let each writer roll back the other writers",
                 hint="use failed_writes='lazy', or concurrency='single_writer'",
                 key="failed_writes",
                 value=self.failed_writes,

@@ -384,8 +384,7 @@ class Decision:
             InvariantError: it has a slot already. No decision is published twice.
         """
         if self.version != UNPUBLISHED:
-            message = f"the decision of version {self.version} is to be published again"
-            raise InvariantError(message)
+            raise InvariantError(f"the decision of version {self.version} is to be published again")
         return replace(
             self,
             version=version,

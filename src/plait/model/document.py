@@ -80,8 +80,7 @@ def unseal(data: bytes, *, path: str) -> tuple[str, dict[str, object]]:
     try:
         document = load_document(body)
     except ValueError as error:
-        message = f"{path} is not a decision: {error}"
-        raise CorruptMetadataError(message, path=path) from error
+        raise CorruptMetadataError(f"{path} is not a decision: {error}", path=path) from error
     return stated, document
 
 
@@ -162,8 +161,7 @@ def load_json(body: bytes, *, bytes_max: int, depth_max: int = DEPTH_MAX) -> obj
     {'a': [1]}
     """
     if len(body) > bytes_max:
-        message = f"{len(body)} bytes of JSON, and at most {bytes_max} are read"
-        raise ValueError(message)
+        raise ValueError(f"{len(body)} bytes of JSON, and at most {bytes_max} are read")
     require_shallow(body, depth_max)
     return json.loads(body.decode("utf-8"), parse_constant=_refuse)
 
@@ -183,13 +181,11 @@ def load_document(body: bytes, *, nodes_max: int = NODES_MAX) -> dict[str, objec
     """
     found = count_nodes(body)
     if found > nodes_max:
-        message = f"{found} values and signs, and at most {nodes_max} are read"
-        raise ValueError(message)
+        raise ValueError(f"{found} values and signs, and at most {nodes_max} are read")
     try:
         document = json.loads(body.decode(), parse_constant=_refuse, object_pairs_hook=unique)
     except RecursionError as error:
-        message = "JSON is nested too deeply"
-        raise ValueError(message) from error
+        raise ValueError("JSON is nested too deeply") from error
     if not isinstance(document, dict):
         message = f"expected an object of JSON, found {document!r:.80}"
         raise ValueError(message)  # noqa: TRY004 - of the text that is given
@@ -213,8 +209,7 @@ def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(document) < len(pairs):
         counts = Counter(name for name, _ in pairs)
         twice = next(name for name, count in counts.items() if count > 1)
-        message = f"field {twice[:80]!r} occurs twice"
-        raise ValueError(message)
+        raise ValueError(f"field {twice[:80]!r} occurs twice")
     return document
 
 
@@ -237,10 +232,8 @@ def require_shallow(body: bytes, depth_max: int = DEPTH_MAX) -> None:
             continue
         depth += 1 if head in b"[{" else -1
         if depth > depth_max:
-            message = f"JSON is nested deeper than {depth_max} levels"
-            raise ValueError(message)
+            raise ValueError(f"JSON is nested deeper than {depth_max} levels")
 
 
 def _refuse(name: str) -> Never:
-    message = f"{name} is no number of JSON"
-    raise ValueError(message)
+    raise ValueError(f"{name} is no number of JSON")

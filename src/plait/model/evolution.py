@@ -379,8 +379,7 @@ def _require_free(name: str, taken: Collection[str], path: str) -> None:
         raise SchemaError(message, hint="give it a name", column=path)
     if name.lower() in taken:
         message = f"there is a column {name!r} already"
-        hint = "column names must differ in more than case"
-        raise SchemaError(message, hint=hint, column=path)
+        raise SchemaError(message, hint="column names must differ in more than case", column=path)
 
 
 def _default_text(path: str, kind: pa.DataType, value: object) -> str | None:

@@ -118,9 +118,8 @@ def time_ms(text: str) -> int:
         if not 0 <= ms <= TIME_MS_MAX:
             raise ValueError(ms)
     except ValueError as error:
-        message = f"not an instant time: {text!r}"
         hint = "expected 17 digits, yyyyMMddHHmmssSSS, of 1970 to 9999-12-30"
-        raise FormatError(message, hint=hint) from error
+        raise FormatError(f"not an instant time: {text!r}", hint=hint) from error
     return ms
 
 
@@ -192,9 +191,8 @@ def parse_moment(value: object) -> int:
     ms = _moment_ms(value)
     if ms is not None and abs(ms) <= _MOMENT_MS_MAX:
         return ms
-    message = "as_of is not a time with a zone"
     hint = "an instant, an aware datetime, ISO text such as 2026-01-01T00:00:00Z, or ms"
-    raise OptionError(message, hint=hint, key="as_of", value=str(value))
+    raise OptionError("as_of is not a time with a zone", hint=hint, key="as_of", value=str(value))
 
 
 def _moment_ms(value: object) -> int | None:

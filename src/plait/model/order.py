@@ -68,6 +68,5 @@ def check_order(order: Order, spec: TableSpec, key: str) -> None:
             hint = f"columns of plain values, each once: {', '.join(plain)}"
             raise OptionError(message, hint=hint, key=key, value=name)
     if not order.columns:
-        message = "an order needs a column"
         hint = "name columns, or set the property cluster.by"
-        raise OptionError(message, hint=hint, key=key, value="")
+        raise OptionError("an order needs a column", hint=hint, key=key, value="")

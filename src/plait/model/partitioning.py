@@ -83,8 +83,7 @@ class PartitionField:
             self.transform == TRUNCATE and (pa.types.is_signed_integer(kind) or _is_text(kind))
         ):
             return kind
-        message = f"{self.text} does not take a column of type {kind}"
-        raise ValueError(message)
+        raise ValueError(f"{self.text} does not take a column of type {kind}")
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -115,8 +114,7 @@ def parse_field(text: str) -> PartitionField:
         name = lowered.removesuffix("s")  # Spark and Iceberg say days(c)
     built_in = name in (*PERIODS, *_SIZED)
     if not arguments or (built_in and len(arguments) > 1):
-        message = f"{text!r} needs {'one column' if built_in else 'columns'}"
-        raise ValueError(message)
+        raise ValueError(f"{text!r} needs {'one column' if built_in else 'columns'}")
     return PartitionField(name, tuple(arguments), size)
 
 
@@ -141,8 +139,7 @@ def _arguments(text: str) -> list[str]:
     while at < len(text):
         match = _ARGUMENT.match(text, at)
         if match is None:
-            message = f"{text!r} is no list of columns"
-            raise ValueError(message)
+            raise ValueError(f"{text!r} is no list of columns")
         found.append(match[2] if match[1] is None else match[1].replace("``", "`"))
         at = match.end()
     return found
@@ -151,8 +148,7 @@ def _arguments(text: str) -> list[str]:
 def _size(text: str, arguments: Sequence[str]) -> int:
     size = int(arguments[0]) if arguments and arguments[0].isdecimal() else 0
     if not 1 <= size <= _SIZE_MAX:
-        message = f"{text!r} needs a number of 1 to {_SIZE_MAX} first"
-        raise ValueError(message)
+        raise ValueError(f"{text!r} needs a number of 1 to {_SIZE_MAX} first")
     return size
 
 

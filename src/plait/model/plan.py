@@ -139,8 +139,7 @@ class TableLayout:
         count = whole(bucket["count"], least=1 if key else 0, most=BUCKETS_MAX)
         by = _names(bucket.get("by", []))
         if by and (by == key or by != tuple(name for name in key if name in by)):
-            message = f"buckets by {by} of the key {key}"
-            raise ValueError(message)
+            raise ValueError(f"buckets by {by} of the key {key}")
         return cls(
             _names(value["partition_by"]),
             BucketSpec(number, key, count, by),
@@ -175,18 +174,15 @@ def whole(value: object, *, least: int = 0, most: int) -> int:
     3
     """
     if type(value) is not int or not least <= value <= most:
-        message = f"expected a whole number from {least} to {most}, found {value!r:.40}"
-        raise ValueError(message)
+        raise ValueError(f"expected a whole number from {least} to {most}, found {value!r:.40}")
     return value
 
 
 def _names(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        message = f"expected names, found {value!r:.80}"
-        raise TypeError(message)
+        raise TypeError(f"expected names, found {value!r:.80}")
     if len(value) > FIELDS_MAX:
-        message = f"{len(value)} names"
-        raise ValueError(message)
+        raise ValueError(f"{len(value)} names")
     return tuple(value)
 
 
@@ -273,8 +269,7 @@ class TableSpec:
             InvariantError: the table does not keep it.
         """
         if not self.keeps_row_version:
-            message = f"rows with {WRITTEN_COLUMN} for a table that does not keep it"
-            raise InvariantError(message)
+            raise InvariantError(f"rows with {WRITTEN_COLUMN} for a table that does not keep it")
         fields = self.schema.arrow.append(WRITTEN_FIELD)
         return replace(self, schema=replace(self.schema, arrow=fields))
 

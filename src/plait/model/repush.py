@@ -183,8 +183,7 @@ class OpenRepush:
         if not isinstance(layout, dict) or not isinstance(properties, dict):
             raise TypeError(value)
         if not isinstance(directory, str) or not is_repush_directory(directory):
-            message = f"{directory!r} is not the directory of a repush"
-            raise ValueError(message)
+            raise ValueError(f"{directory!r} is not the directory of a repush")
         return cls(
             directory,
             int(value["base"]),

@@ -214,8 +214,7 @@ class Schema:
                 raise TypeError(number)
             checks = tuple(map(_check_from, _list(entry.get("checks", []))))
             if len(checks) > CHECKS_MAX:
-                message = f"{len(checks)} checks, and at most {CHECKS_MAX} are allowed"
-                raise ValueError(message)
+                raise ValueError(f"{len(checks)} checks, and at most {CHECKS_MAX} are allowed")
             return cls(number, pa.schema(fields), notes, checks)
         except (KeyError, TypeError, ValueError, SchemaError) as error:
             message = f"not a schema: {str(error)[:200]}: {value!r:.120}"
@@ -234,8 +233,7 @@ def admitted(fields: Iterable[pa.Field]) -> list[pa.Field]:
     """
     made = _Admission().fields(list(fields), ())
     if not made:
-        message = "a table needs at least one column"
-        raise SchemaError(message)
+        raise SchemaError("a table needs at least one column")
     return made
 
 
@@ -366,8 +364,7 @@ def check_name(name: str, above: Sequence[str] = ()) -> None:
         raise SchemaError(message, hint="give it a name", column=path)
     if len(name) > NAME_CHARS_MAX:
         message = f"the name of column {name[:40]!r}... has {len(name)} characters"
-        hint = f"names have at most {NAME_CHARS_MAX}"
-        raise SchemaError(message, hint=hint, column=path)
+        raise SchemaError(message, hint=f"names have at most {NAME_CHARS_MAX}", column=path)
     if not name.isascii() and not is_text(name):
         message = f"the name of column {name!r:.80} has half of a character, a lone surrogate"
         raise SchemaError(message, hint="give it another name", column=repr(path)[:100])
@@ -398,12 +395,10 @@ def _require_kept(fields: Sequence[pa.Field]) -> None:
     """
     for given, kept in zip(fields, admitted(fields), strict=True):
         if not given.type.equals(kept.type):
-            message = f"column {given.name!r} has type {given.type}"
-            raise ValueError(message)
+            raise ValueError(f"column {given.name!r} has type {given.type}")
     numbers = list(ids_in(fields))
     if len(set(numbers)) < len(numbers) or not all(0 < each < _ID_END for each in numbers):
-        message = "ids of columns that are not each other's"
-        raise ValueError(message)
+        raise ValueError("ids of columns that are not each other's")
 
 
 def type_name(kind: pa.DataType) -> str:
@@ -439,8 +434,7 @@ def plain_type(name: str) -> pa.DataType:
     match = _DECIMAL.fullmatch(name)
     if match and 1 <= int(match[1]) <= DECIMAL_DIGITS_MAX and int(match[2]) <= int(match[1]):
         return pa.decimal128(int(match[1]), int(match[2]))
-    message = f"unknown type {name[:80]!r}"
-    raise ValueError(message)
+    raise ValueError(f"unknown type {name[:80]!r}")
 
 
 def _field_json(field: pa.Field, notes: Mapping[int, ColumnNote]) -> dict[str, object]:
@@ -491,8 +485,7 @@ def _text(entry: Mapping[str, object], name: str) -> str | None:
 
 def _type_from(value: object, depth: int, notes: dict[int, ColumnNote]) -> pa.DataType:
     if depth > NESTING_MAX:
-        message = "types are nested too deeply"
-        raise ValueError(message)
+        raise ValueError("types are nested too deeply")
     if isinstance(value, str):
         return plain_type(value)
     entry = _dict(value)

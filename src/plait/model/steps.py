@@ -39,9 +39,8 @@ def path_parts(path: object) -> tuple[str, ...]:
         if path[at] != ".":
             break
         at += 1
-    message = f"not a path of a column: {path!r}"
     hint = "divide names by dots, and put a name with a dot or a backtick in backticks: `a.b`"
-    raise SchemaError(message, hint=hint, column=path)
+    raise SchemaError(f"not a path of a column: {path!r}", hint=hint, column=path)
 
 
 def column_path(parts: Iterable[str]) -> str:

@@ -73,8 +73,7 @@ def to_text(scalar: pa.Scalar, kind: pa.DataType) -> str | None:
     '1970-01-01T00:00:00.000000Z'
     """
     if scalar.type != kind:
-        message = f"expected a {type_name(kind)}, found a {type_name(scalar.type)}"
-        raise ValueError(message)
+        raise ValueError(f"expected a {type_name(kind)}, found a {type_name(scalar.type)}")
     raw = to_raw(scalar)
     return None if raw is None else raw_text(raw, kind)
 
@@ -115,8 +114,7 @@ def raw_text(value: Raw, kind: pa.DataType) -> str:
         return _float_text(np.float32(value) if _T.is_float32(kind) else np.float64(value))
     if isinstance(value, int):
         return _integer_text(value, kind)
-    message = f"values of type {type_name(kind)} have no canonical text"
-    raise ValueError(message)
+    raise ValueError(f"values of type {type_name(kind)} have no canonical text")
 
 
 def _float_text(value: np.floating) -> str:
@@ -138,10 +136,8 @@ def _integer_text(value: int, kind: pa.DataType) -> str:
         if _T.is_timestamp(kind):
             return str(np.datetime64(value, "us")) + ("" if kind.tz is None else "Z")
     except OverflowError as error:
-        message = f"{value:,} is beyond every {type_name(kind)}"
-        raise ValueError(message) from error
-    message = f"values of type {type_name(kind)} have no canonical text"
-    raise ValueError(message)
+        raise ValueError(f"{value:,} is beyond every {type_name(kind)}") from error
+    raise ValueError(f"values of type {type_name(kind)} have no canonical text")
 
 
 def raw_value(text: str, kind: pa.DataType) -> Raw:
@@ -279,5 +275,4 @@ def _moment(day: date) -> datetime:
 
 def _not_a(text: str, kind: pa.DataType) -> ValueError:
     shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
-    message = f"not the text of a {type_name(kind)}: {shown!r}"
-    return ValueError(message)
+    return ValueError(f"not the text of a {type_name(kind)}: {shown!r}")

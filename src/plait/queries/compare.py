@@ -86,8 +86,7 @@ def compare(one: Scan, other: Scan, *, limit: int = 20, spark: object = None) ->
     """
     engine_within(spark, ArrowEngine(store=one.store))  # refuses what is no session
     if limit < 0:
-        message = f"limit={limit} is negative"
-        raise OptionError(message, hint="0 or more", key="limit", value=limit)
+        raise OptionError(f"limit={limit} is negative", hint="0 or more", key="limit", value=limit)
     _require_same_columns(one.schema, other.schema)
     names = tuple(one.schema.names)
     whole = one.snapshot.spec.key
@@ -116,8 +115,7 @@ def _require_same_columns(one: pa.Schema, other: pa.Schema) -> None:
     if differing:
         shown = [f"{n} ({left.get(n, 'absent')} / {right.get(n, 'absent')})" for n in differing]
         message = f"the columns differ: {', '.join(shown)}"
-        hint = "name the columns to compare"
-        raise SchemaMismatchError(message, hint=hint, column=differing[0])
+        raise SchemaMismatchError(message, hint="name the columns to compare", column=differing[0])
 
 
 def _parts_for(rows: int) -> int:

@@ -113,8 +113,7 @@ def _pandas_type(kind: pa.DataType) -> object:
 def _scanner(engine: str) -> EntryPoint:
     for point in entry_points(group=SCANNERS, name=engine):
         return point
-    message = f"no scanner for {engine} is installed"
-    raise ImportError(message)
+    raise ImportError(f"no scanner for {engine} is installed")
 
 
 @contextmanager

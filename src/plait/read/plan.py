@@ -253,8 +253,7 @@ def _partitions(texts: pa.Array, spec: TableSpec) -> list[Partition]:
         raise _damaged(error) from error
     if any(len(each) != len(spec.fields) for each in found):
         names = ", ".join(spec.layout.partition_by)
-        message = f"a partition in the metadata lacks a value for one of {names}"
-        raise _damaged(ValueError(message))
+        raise _damaged(ValueError(f"a partition in the metadata lacks a value for one of {names}"))
     return found
 
 

@@ -35,8 +35,7 @@ class StretchScan(Frames):
             columns: what to read, in this order.
         """
         if len(spans) != snapshot.files.num_rows:
-            message = f"{len(spans)} stretches of {snapshot.files.num_rows} files"
-            raise InvariantError(message)
+            raise InvariantError(f"{len(spans)} stretches of {snapshot.files.num_rows} files")
         self.store, self.snapshot, self.spans = store, snapshot, tuple(spans)
         self._schema = Scan(store, replace(snapshot, total=None), columns=columns).schema
 

@@ -36,9 +36,8 @@ class Retries:
     def __post_init__(self) -> None:
         """Refuse values that make no sense; raise OptionError."""
         if self.attempts < 1 or not 0 < self.pause_s <= self.pause_s_max or self.deadline_s < 0:
-            message = f"invalid {self}"
             hint = "attempts >= 1, 0 < pause_s <= pause_s_max, deadline_s >= 0"
-            raise OptionError(message, hint=hint, key="retries", value=str(self))
+            raise OptionError(f"invalid {self}", hint=hint, key="retries", value=str(self))
 
 
 @dataclass(frozen=True, slots=True)

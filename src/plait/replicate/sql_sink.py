@@ -194,9 +194,8 @@ def _engine(url: str) -> Engine:
         import sqlalchemy as sa  # noqa: PLC0415 - the adapter's library, when it is used
     except ImportError as error:
         message = "a SQL sink needs SQLAlchemy"
-        hint = "pip install 'plait[sql]'"
         raise MissingDependencyError(
-            message, hint=hint, library="sqlalchemy", extra="sql"
+            message, hint="pip install 'plait[sql]'", library="sqlalchemy", extra="sql"
         ) from error
     try:
         made = sa.make_url(url)

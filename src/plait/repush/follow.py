@@ -73,8 +73,7 @@ class FollowRound:
                 cannot be in the new layout.
         """
         if progress.version is None:
-            message = "a shadow follows before it is loaded"
-            raise InvariantError(message)
+            raise InvariantError("a shadow follows before it is loaded")
         since = progress.version
         state = self.handle.cache.refresh()
         # Read from the head, not only up to `until`: a change after `until` can only make the round

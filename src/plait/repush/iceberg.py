@@ -143,8 +143,7 @@ def _hinted(read: Callable[[str], InputFile], place: str) -> str:
     with read(f"{place.rstrip('/')}/metadata/version-hint.text").open() as stream:
         hint = stream.read(_HINT_MAX).decode("utf-8").strip()
     if "/" in hint or not hint:
-        message = f"version-hint.text does not name a version: {hint!r}"
-        raise ValueError(message)
+        raise ValueError(f"version-hint.text does not name a version: {hint!r}")
     if hint.endswith(_METADATA):
         return hint
     return f"v{hint}{_METADATA}" if hint.isdecimal() else f"{hint}{_METADATA}"

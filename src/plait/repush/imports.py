@@ -322,8 +322,7 @@ def _listed(place: str) -> tuple[pafs.FileSystem, str, list[pafs.FileInfo]]:
         and (wild < 0 or fnmatch.fnmatchcase(each.path, path))
     ]
     if not found:
-        message = "no file is there"
-        raise FileNotFoundError(message)
+        raise FileNotFoundError("no file is there")
     return files, base, sorted(found, key=lambda each: each.path)
 
 
@@ -332,8 +331,7 @@ def _require_plain(listed: Sequence[pafs.FileInfo], base: str) -> None:
     for each in listed:
         kind = next((kind for sign, kind in _TABLES.items() if sign in each.path[len(base) :]), "")
         if kind:
-            message = f"it is {kind}, which has files of other versions too: {each.path}"
-            raise OSError(message)
+            raise OSError(f"it is {kind}, which has files of other versions too: {each.path}")
 
 
 def _read_options() -> pads.ParquetReadOptions:

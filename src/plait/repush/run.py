@@ -242,9 +242,8 @@ class _Work:
             raise InvariantError(message)
         version, operation = ended["version"][0].as_py(), ended["operation"][0].as_py()
         if operation == Operation.CANCEL_REPUSH.value:
-            message = f"the repush in {opened.directory} was cancelled in version {version}"
             raise RepushCancelledError(
-                message,
+                f"the repush in {opened.directory} was cancelled in version {version}",
                 hint="the table is as it was; `tablectl history` shows who cancelled",
                 directory=opened.directory,
                 base=opened.base,

@@ -137,9 +137,8 @@ def _before(handle: TableHandle, state: TableState) -> FormerLayout:
         raise RepushOpenError(message, hint=hint, directory=table.repush.directory)
     if _newest_swap(handle, state) is not None:
         return table.former[-1]
-    message = "there is no repush to undo"
     hint = "the newest change of the layout is not one; see Table.inspect.history()"
-    raise InstantNotFoundError(message, hint=hint, version=state.version)
+    raise InstantNotFoundError("there is no repush to undo", hint=hint, version=state.version)
 
 
 def _require_its_columns(handle: TableHandle, state: TableState, before: FormerLayout) -> None:

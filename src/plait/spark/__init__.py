@@ -20,6 +20,5 @@ __all__ = ["foreach_batch", "pack", "session"]
 def __getattr__(name: str) -> object:
     """Import what needs pyspark when it is first asked for."""
     if name != "foreach_batch":
-        message = f"module 'plait.spark' has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"module 'plait.spark' has no attribute {name!r}")
     return importlib.import_module("plait.spark.stream").foreach_batch

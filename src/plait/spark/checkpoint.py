@@ -85,8 +85,7 @@ class QueryCheckpoint:
             return
         found = self.find_query()
         if found is None:
-            message = f"{self.place} has no readable metadata"
-            raise ValueError(message)
+            raise ValueError(f"{self.place} has no readable metadata")
         if found != query:
             message = f"{self.place} is the checkpoint of query {found}, not of {query}"
             hint = "pass the checkpointLocation of the stream's own query"
@@ -96,8 +95,7 @@ class QueryCheckpoint:
         text = self._find(f"offsets/{batch}")
         lines = [] if text is None else text.split("\n")
         if len(lines) < 3 or lines[0] != _FORMAT:  # noqa: PLR2004 - version, metadata, a source
-            message = f"{self.place} has no offsets of batch {batch} in a known form"
-            raise ValueError(message)
+            raise ValueError(f"{self.place} has no offsets of batch {batch} in a known form")
         return ["" if line == _NOTHING_YET else line for line in lines[2:]]
 
     def _find(self, path: str) -> str | None:

@@ -151,8 +151,7 @@ def union(frames: Sequence[DataFrame], spec: TableSpec, operation: Operation) ->
             _check_same(schemas[0], schema, kept)
             whole = whole.unionByName(chosen, allowMissingColumns=True)
     if whole is None:
-        message = "no DataFrame was written"
-        raise SchemaMismatchError(message, hint="write one first", column="")
+        raise SchemaMismatchError("no DataFrame was written", hint="write one first", column="")
     return whole
 
 

@@ -69,9 +69,8 @@ def _files(extras: Sequence[str]) -> Iterator[tuple[str, Path]]:
     known = set(ours.metadata.get_all("Provides-Extra") or ())
     for extra in extras:
         if extra not in known:
-            message = f"Plait has no extra {extra!r}"
             hint = f"one of {', '.join(sorted(known))}"
-            raise OptionError(message, hint=hint, key="extras", value=extra)
+            raise OptionError(f"Plait has no extra {extra!r}", hint=hint, key="extras", value=extra)
     for package in _OURS:
         yield from _modules(package)
     for found in _needed(ours, extras):

@@ -99,8 +99,7 @@ class PlaitStreamWriter(ds.DataSourceStreamArrowWriter):
         staged = [message for message in messages if isinstance(message, EpochMessage)]
         jobs = {m.job.plan.instant: m.job for m in staged if m.job is not None}
         if len(jobs) != 1:
-            message = f"the tasks of batch {batchId} worked under {len(jobs)} instants"
-            raise InvariantError(message)
+            raise InvariantError(f"the tasks of batch {batchId} worked under {len(jobs)} instants")
         job = jobs.popitem()[1]
         query = staged[0].query
         digest = sum((message.digest for message in staged), Digest())

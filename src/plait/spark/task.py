@@ -49,8 +49,7 @@ class TaskSetting:
         """Ask Spark."""
         context = TaskContext.get()
         if context is None:
-            message = "not in a Spark task"
-            raise InvariantError(message)
+            raise InvariantError("not in a Spark task")
         _keep_modules()
         number = context.partitionId()
         return cls(number, context.attemptNumber(), f"{number}-{context.taskAttemptId()}")

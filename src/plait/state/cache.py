@@ -414,9 +414,8 @@ class StateCache:
 
     def _absent(self) -> TableNotFoundError:
         uri = self.store.address.uri
-        message = f"there is no table at {uri}"
         hint = "create it with Table.create; see `tablectl create --help`"
-        return TableNotFoundError(message, hint=hint, uri=uri)
+        return TableNotFoundError(f"there is no table at {uri}", hint=hint, uri=uri)
 
 
 def _with_remedy(error: CorruptMetadataError, below: int) -> CorruptMetadataError:

@@ -129,8 +129,7 @@ class TableState:
     def create(cls, decision: Decision, *, where: str) -> TableState:
         """Return the state at version 0."""
         if decision.version != 0 or decision.table is None:
-            message = f"{where} does not create a table"
-            raise CorruptMetadataError(message, path=where)
+            raise CorruptMetadataError(f"{where} does not create a table", path=where)
         table = TableDef.from_dict(decision.table, where=where)
         return cls(
             0,
@@ -152,9 +151,8 @@ class TableState:
         if decision.version != self.version + 1 or decision.previous != self.checksum:
             whole = self.checkpoint == self.version
             before = (paths.checkpoint if whole else paths.slot)(self.version)
-            message = f"{where} does not continue {before}: one of the two was replaced"
             raise CorruptMetadataError(
-                message,
+                f"{where} does not continue {before}: one of the two was replaced",
                 path=where,
                 before=before,
                 expected=self.checksum,
@@ -339,8 +337,7 @@ class TableState:
         at = pc.equal(rows["version"], version)
         listed, since = rows.filter(at), rows.filter(pc.invert(at))
         if listed.num_rows != 1:
-            message = f"version {version} is listed {listed.num_rows} times"
-            raise InvariantError(message)
+            raise InvariantError(f"version {version} is listed {listed.num_rows} times")
         later = int(pc.sum(since["files"]).as_py() or 0)
         return int(listed["schema_id"][0].as_py()), self.files - later
 
@@ -354,8 +351,7 @@ class TableState:
             return at
         hint = f"versions {oldest} to {self.version} can be read"
         if not 0 <= at <= self.version:
-            message = f"there is no version {at}"
-            raise InstantNotFoundError(message, hint=hint, version=at)
+            raise InstantNotFoundError(f"there is no version {at}", hint=hint, version=at)
         if at < oldest and (onwards or at not in (*self.table.kept, *self.lineage.saved)):
             message = f"version {at} was cleaned"
             if at >= self.horizons.final:

@@ -86,8 +86,7 @@ class RootedHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow ha
 
     def delete_root_dir_contents(self) -> None:
         """Refuse: nobody empties a table through Arrow."""
-        message = "cannot delete the contents of a whole table through its file system"
-        raise PermissionError(message)
+        raise PermissionError("cannot delete the contents of a whole table through its file system")
 
     def delete_file(self, path: str) -> None:
         """Delete a file."""
@@ -125,8 +124,7 @@ class RootedHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow ha
         metadata: dict[str, str] | None,  # noqa: ARG002 - Arrow's call
     ) -> pa.NativeFile:
         """Refuse: files of a table are written once."""
-        message = f"{path}: files of a table are written once, never appended to"
-        raise PermissionError(message)
+        raise PermissionError(f"{path}: files of a table are written once, never appended to")
 
     def _open_output(self, path: str, metadata: dict[str, str] | None) -> pa.NativeFile:
         return self._base.open_output_stream(path, compression=None, metadata=metadata)

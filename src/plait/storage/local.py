@@ -104,8 +104,7 @@ class LocalStore:
     def check_root(self) -> None:
         """Raise StorageError if the place of the table is taken by a file."""
         if os.path.exists(self.root) and not os.path.isdir(self.root):
-            message = f"{self.root} is a file"
-            raise StorageError(message, hint="pass a directory", path=self.root)
+            raise StorageError(f"{self.root} is a file", hint="pass a directory", path=self.root)
 
     def find(
         self, path: str, *, size_max: int = FIND_BYTES_MAX, later: Sequence[str] = ()

@@ -114,8 +114,7 @@ def _local(text: str, rest: str) -> str:
     if rest.startswith("//"):
         server, slash, path = rest.removeprefix("//").partition("/")
         if server not in ("", "localhost"):
-            hint = "file:///path has three slashes"
-            raise _refused(text, "names another machine", hint)
+            raise _refused(text, "names another machine", "file:///path has three slashes")
         rest = slash + path.lstrip("/")
     if not rest.startswith("/"):
         hint = "use file:/path, or a relative path without file:"
@@ -156,8 +155,7 @@ def declared_of(address: StoreAddress) -> frozenset[str]:
     words = frozenset(str(value).replace(",", " ").split())
     if unknown := sorted(words - set(_WORDS)):
         message = f"{DECLARE}={' '.join(unknown)!r} is unknown"
-        hint = f"some of {', '.join(_WORDS)}"
-        raise OptionError(message, hint=hint, key=DECLARE, value=value)
+        raise OptionError(message, hint=f"some of {', '.join(_WORDS)}", key=DECLARE, value=value)
     return words
 
 

@@ -213,8 +213,7 @@ class _MemoryHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow h
         self.delete_dir(path)
 
     def delete_root_dir_contents(self) -> None:
-        message = "cannot delete the contents of a whole table through its file system"
-        raise PermissionError(message)
+        raise PermissionError("cannot delete the contents of a whole table through its file system")
 
     def delete_file(self, path: str) -> None:
         self._body(path)
@@ -237,8 +236,7 @@ class _MemoryHandler(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow h
         return pa.PythonFile(_Output(self._store, check_path(path)), mode="w")
 
     def open_append_stream(self, path: str, metadata: dict[str, str] | None) -> pa.NativeFile:  # noqa: ARG002
-        message = f"{path}: files of a table are written once, never appended to"
-        raise PermissionError(message)
+        raise PermissionError(f"{path}: files of a table are written once, never appended to")
 
     def _body(self, path: str) -> bytes:
         body = self._store.find(path, size_max=_ANY)

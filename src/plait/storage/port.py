@@ -152,9 +152,8 @@ def check_path(path: str) -> str:
     parts = path.split("/")
     bad = "\\" in path or "\0" in path or ":" in parts[0]
     if bad or not _NO_NAMES.isdisjoint(parts):
-        message = f"a path in the metadata points outside the table: {path[:200]!r}"
         raise CorruptMetadataError(
-            message,
+            f"a path in the metadata points outside the table: {path[:200]!r}",
             hint="do not use this table before you have checked its metadata",
             path=path,
             expected="a relative path",

@@ -143,9 +143,8 @@ def _begins(start: threading.Barrier) -> bool:
 
 
 def _no_thread(error: RuntimeError, uri: str) -> StorageError:
-    message = f"cannot probe the store: {error}"
     hint = "raise the limit of threads (ulimit -u, or the container's pids limit) and open it again"
-    return StorageError(message, hint=hint, uri=uri)
+    return StorageError(f"cannot probe the store: {error}", hint=hint, uri=uri)
 
 
 def _contend(store: Store, path: str, body: bytes, *, swap: bool) -> bool:

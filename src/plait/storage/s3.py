@@ -263,9 +263,8 @@ def _split(uri: str) -> tuple[str, str]:
         message = f"{uri!r} does not name a directory in a bucket"
         raise OptionError(message, hint="for example s3://bucket/table", key="uri", value=uri)
     if not _BUCKET.fullmatch(bucket):
-        message = f"{uri!r} has an invalid bucket name"
         hint = "s3://bucket/table; credentials go into storage_options as key and secret"
-        raise OptionError(message, hint=hint, key="uri", value=uri)
+        raise OptionError(f"{uri!r} has an invalid bucket name", hint=hint, key="uri", value=uri)
     return bucket, prefix
 
 

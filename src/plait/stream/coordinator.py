@@ -398,8 +398,7 @@ class Coordinator:
             CoordinatorFencedError: a newer coordinator began at the same time.
         """
         if self._closed:
-            message = "the coordinator is closed"
-            raise TransactionClosedError(message, hint="create a new one")
+            raise TransactionClosedError("the coordinator is closed", hint="create a new one")
         self._begun = True
         self._drop("its coordinator starts again")
         self._fence = Fence.newest(self._handle, self._application)

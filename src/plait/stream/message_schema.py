@@ -205,8 +205,7 @@ def _checks(schema: Schema) -> Check:
         return _checks(_DEFS[name.removeprefix("#/$defs/")])
     unknown = set(schema) - set(_WORDS) - _NOTES
     if unknown:
-        message = f"nothing checks {sorted(unknown)} of the schema of messages"
-        raise InvariantError(message)
+        raise InvariantError(f"nothing checks {sorted(unknown)} of the schema of messages")
     made = [_WORDS[word](schema) for word in _WORDS if word in schema]
 
     def check(value: object) -> str:

@@ -256,8 +256,7 @@ def decode(body: bytes, *, bytes_max: int = BYTES_MAX) -> Message:
         kind, values = envelope["kind"], envelope["body"]
         # A damaged message counts as a lost one, and lost messages are sent again.
         if envelope["check"] != _check(kind, values):
-            message = "its hash differs"
-            raise ValueError(message)
+            raise ValueError("its hash differs")
         found = _message_of(kind, values)
         wrong = _contradiction(found)
         if wrong:

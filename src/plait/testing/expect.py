@@ -26,5 +26,4 @@ def refused(kind: type[E]) -> Iterator[Refusal[E]]:
     except kind as error:
         refusal.error = error
         return
-    message = f"no {kind.__name__} was raised"
-    raise AssertionError(message)
+    raise AssertionError(f"no {kind.__name__} was raised")

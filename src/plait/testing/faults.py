@@ -50,8 +50,7 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            message = f"a fault is one of {', '.join(KINDS)}, not {self.kind!r}"
-            raise ValueError(message)
+            raise ValueError(f"a fault is one of {', '.join(KINDS)}, not {self.kind!r}")
 
     def hits(self, operation: str, path: str) -> bool:
         """Count the call if it matches, and return whether it fails."""
@@ -132,5 +131,4 @@ class FaultStore(WrappedStore):
 
 
 def _ordered(operation: str, path: str) -> StorageError:
-    message = f"{operation} of {path} failed"
-    return StorageError(message, hint="as the test ordered", path=path)
+    return StorageError(f"{operation} of {path} failed", hint="as the test ordered", path=path)

@@ -237,8 +237,7 @@ class StoreKit:
                     attempt(path)
                 except (TableError, OSError, pa.ArrowException):
                     continue
-                message = f"{path} was not refused"
-                raise AssertionError(message)
+                raise AssertionError(f"{path} was not refused")
 
     # --- data files ----------------------------------------------------------------------------
 

@@ -51,8 +51,7 @@ def write_archive(
     )
     data = sink.getvalue()
     if not store.put_if_absent(path, data):
-        message = f"{path} already exists"
-        raise InvariantError(message)
+        raise InvariantError(f"{path} already exists")
     file = ArchiveFile(path, first, last, size, hashlib.sha256(data).hexdigest())
     if load_archive(store, path, sha256=file.sha256) != list(bodies):
         message = f"{path} does not have the decisions that were written into it"
@@ -68,8 +67,7 @@ def load_archive(store: Store, path: str, *, sha256: str = "") -> list[bytes]:
     """
     name = paths.archive_of(path)
     if name is None:
-        message = f"{path} is not the name of a file of the archive"
-        raise CorruptMetadataError(message, path=path)
+        raise CorruptMetadataError(f"{path} is not the name of a file of the archive", path=path)
     rows = load_parquet(store, path, BODIES, rows=name.last - name.first + 1, sha256=sha256)
     if rows["version"].to_pylist() != list(range(name.first, name.last + 1)):
         message = f"{path} does not have the versions {name.first} to {name.last}"

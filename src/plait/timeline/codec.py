@@ -222,8 +222,7 @@ def parse_archive(value: object) -> tuple[ArchiveFile, ...]:
     """
     files = tuple(_archive_file(_typed(each, list)) for each in _typed(value, list))
     if [file.first for file in files] != [0, *(file.last + 1 for file in files)][: len(files)]:
-        message = "the files of the archive do not follow each other"
-        raise ValueError(message)
+        raise ValueError("the files of the archive do not follow each other")
     return files
 
 
@@ -238,8 +237,7 @@ def _archive_file(value: list[object]) -> ArchiveFile:
     )
     name = paths.archive_of(file.path)
     if name is None or (name.first, name.last) != (file.first, file.last) or file.bytes <= 0:
-        message = f"not a file of the archive: {value!r:.160}"
-        raise ValueError(message)
+        raise ValueError(f"not a file of the archive: {value!r:.160}")
     return file
 
 
@@ -372,11 +370,9 @@ def _partitions(value: object) -> tuple[Partition, ...]:
 
 def _typed(value: object, kind: type[T]) -> T:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        message = f"expected {kind.__name__}, found {value!r:.80}"
-        raise TypeError(message)
+        raise TypeError(f"expected {kind.__name__}, found {value!r:.80}")
     if kind is int and not -_INT_MAX <= value < _INT_MAX:  # type: ignore[operator]  # it is one
-        message = "a number of more than 64 bits"
-        raise ValueError(message)
+        raise ValueError("a number of more than 64 bits")
     return value
 
 
@@ -387,16 +383,14 @@ def _texts(value: object) -> tuple[str, ...]:
 def _time(value: object) -> int:
     ms = _typed(value, int)
     if not 0 <= ms <= TIME_MS_MAX:
-        message = f"{ms} ms since 1970 is not a valid completion time"
-        raise ValueError(message)
+        raise ValueError(f"{ms} ms since 1970 is not a valid completion time")
     return ms
 
 
 def _id(value: object) -> int:
     number = _typed(value, int)
     if not 0 <= number < _ID_MAX:
-        message = f"{number} is not the id of a schema or bucket spec"
-        raise ValueError(message)
+        raise ValueError(f"{number} is not the id of a schema or bucket spec")
     return number
 
 

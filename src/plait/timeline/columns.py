@@ -58,8 +58,7 @@ def from_json(value: object, schema: pa.Schema, *, where: str) -> pa.Table:
         if not isinstance(value, Mapping):
             raise TypeError(value)
         if unknown := set(value) - set(schema.names):
-            message = f"unknown columns {sorted(unknown)}"
-            raise ValueError(message)
+            raise ValueError(f"unknown columns {sorted(unknown)}")
         rows = len(next(iter(value.values()), []))
         columns = [_column(value.get(field.name), field, rows, where) for field in schema]
         return pa.Table.from_arrays(columns, schema=schema)
@@ -98,12 +97,10 @@ def _column(values: object, field: pa.Field, rows: int, where: str) -> pa.Array:
     """
     if values is None:
         if not field.nullable and rows:
-            message = f"column {field.name} is missing"
-            raise ValueError(message)
+            raise ValueError(f"column {field.name} is missing")
         return pa.nulls(rows, field.type)
     if not isinstance(values, list) or len(values) != rows:
-        message = f"column {field.name} has a different length"
-        raise ValueError(message)
+        raise ValueError(f"column {field.name} has a different length")
     if pa.types.is_binary(field.type):
         values = [None if v is None else base64.b64decode(v, validate=True) for v in values]
     column = pa.array(values, field.type)
@@ -209,8 +206,7 @@ def read_groups(
     chosen = range(file.num_row_groups) if groups is None else groups
     names = file.schema_arrow.names
     if len(set(names)) < len(names):
-        message = f"a column occurs twice: {names}"
-        raise ValueError(message)
+        raise ValueError(f"a column occurs twice: {names}")
     lacking = [f"no {each.name}" for each in schema if not (each.nullable or each.name in names)]
     if lacking:
         message = f"{where} is not a metadata table: {', '.join(lacking)}"
@@ -241,8 +237,7 @@ def _require_bounded(footer: pq.FileMetaData, chosen: Sequence[int], size: int) 
     if len(groups) == footer.num_row_groups:
         rows = max(rows, footer.num_rows)
     if bytes_ > _bound(size) or not 0 <= rows <= _ROWS_FREE + _ROWS_MAX * size:
-        message = f"{rows} rows and {bytes_} bytes in a file of {size} bytes"
-        raise ValueError(message)
+        raise ValueError(f"{rows} rows and {bytes_} bytes in a file of {size} bytes")
 
 
 def _require_small(table: pa.Table, limit: int) -> None:
@@ -255,8 +250,7 @@ def _require_small(table: pa.Table, limit: int) -> None:
             lengths = pc.take(pc.binary_length(chunk.dictionary), chunk.indices)
             total += pc.sum(pc.cast(lengths, pa.int64())).as_py() or 0
     if total > limit:
-        message = f"{total} bytes of text"
-        raise ValueError(message)
+        raise ValueError(f"{total} bytes of text")
 
 
 def load_parquet(
@@ -265,8 +259,7 @@ def load_parquet(
     """Load a metadata table, checked against what its reference says of it."""
     body = store.find(check_path(path), size_max=BYTES_MAX)
     if body is None:
-        message = f"{path} is missing"
-        raise CorruptMetadataError(message, path=path, expected="a file", found="none")
+        raise CorruptMetadataError(f"{path} is missing", path=path, expected="a file", found="none")
     computed = hashlib.sha256(body).hexdigest()
     if sha256 and computed != sha256:
         message = f"{path} is damaged: its checksum differs"

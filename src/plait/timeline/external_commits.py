@@ -284,8 +284,7 @@ def _is_slot(path: str) -> bool:
 def _version_of(path: str) -> int:
     name = path.rsplit("/", 1)[-1].removesuffix(".json")
     if not (name.isascii() and name.isdigit()):
-        message = f"{path} is not the name of a slot"
-        raise CorruptMetadataError(message, path=path)
+        raise CorruptMetadataError(f"{path} is not the name of a slot", path=path)
     return int(name)
 
 

@@ -149,8 +149,7 @@ class Timeline:
             path = paths.manifest(instant, attempt, name)
             body = to_parquet(table)
             if not self._store.put_if_absent(path, body):
-                message = f"{path} already exists"
-                raise InvariantError(message)
+                raise InvariantError(f"{path} already exists")
             digest = hashlib.sha256(body).hexdigest()
             references[name] = {"manifest": path, "rows": table.num_rows, "sha256": digest}
         return references
@@ -161,6 +160,5 @@ class Timeline:
         path, rows, digest = reference["manifest"], reference["rows"], reference["sha256"]
         inside = isinstance(path, str) and path.startswith(f"{paths.MANIFESTS}/")
         if not (inside and isinstance(rows, int) and isinstance(digest, str)):
-            message = f"not a reference to a manifest: {str(reference)[:120]}"
-            raise ValueError(message)
+            raise ValueError(f"not a reference to a manifest: {str(reference)[:120]}")
         return load_parquet(self._store, path, schema, rows=rows, sha256=digest)

@@ -498,8 +498,7 @@ class Commit:
         """Stage everything again under the head's layout; what was staged before is garbage."""
         handle, instant, head = self.checker.handle, self.checker.instant, self.head
         if self.movers.restage is None:
-            message = "internal error: this commit cannot be staged under a new layout"
-            raise InvariantError(message)
+            raise InvariantError("internal error: this commit cannot be staged under a new layout")
         self.effort.restaged += 1
         self.effort.carried = 0
         handle.ports.observer.phase("restage", instant=str(instant), version=head.version)

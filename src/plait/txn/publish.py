@@ -148,11 +148,9 @@ def _put(handle: TableHandle, state: TableState, decision: Decision, body: bytes
             error = problem
             break
         backoff.pause()
-    message = f"the store did not say whether version {decision.version} was committed by us"
-    hint = "nothing was deleted; when the store answers, use find_commit or `tablectl history`"
     raise CommitOutcomeUnknownError(
-        message,
-        hint=hint,
+        f"the store did not say whether version {decision.version} was committed by us",
+        hint="nothing was deleted; when the store answers, use find_commit or `tablectl history`",
         instant=str(decision.instant),
         version=decision.version,
         commit_id=decision.commit_id,

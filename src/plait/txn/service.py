@@ -53,9 +53,8 @@ def publish_service(
         rounds += 1
         elapsed = clock.monotonic() - started
         if elapsed > state.table.options.seconds("commit.deadline"):
-            message = f"lost {rounds} slots to other writers"
             raise CommitRetriesExhaustedError(
-                message,
+                f"lost {rounds} slots to other writers",
                 hint="run it again when fewer writers are active",
                 conflict=None,
                 attempts=rounds,

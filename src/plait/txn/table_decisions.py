@@ -92,6 +92,5 @@ def change_table(handle: TableHandle, change: Callable[[TableDef], TableDef]) ->
 
     decision = publish_service(handle, draft)
     if decision is None:
-        message = "a change of the table was not decided"
-        raise InvariantError(message)
+        raise InvariantError("a change of the table was not decided")
     return CommitResult(decision.version, decision.instant, decision.stats)

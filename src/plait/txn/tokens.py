@@ -149,9 +149,8 @@ def _refusal(
 ) -> StreamError:
     where = "" if last is None else f" after epoch {last.epoch}, which ended at {_short(last.end)}"
     span = f"from {_short(token.start)} to {_short(token.end)}"
-    message = f"stream {token.application!r}: epoch {token.epoch} {span} arrived{where}, {why}"
     return kind(
-        message,
+        f"stream {token.application!r}: epoch {token.epoch} {span} arrived{where}, {why}",
         hint=hint,
         token=token.to_dict(),
         last=None if last is None else last.to_dict(),
@@ -200,8 +199,7 @@ def result_at(handle: TableHandle, version: int) -> CommitResult:
     rows = state.commits(handle.store, since=version - 1, columns=columns)
     found = rows.filter(pc.equal(rows["version"], version)).to_pylist()
     if not found:
-        message = f"version {version} is not among the commits"
-        raise InvariantError(message)
+        raise InvariantError(f"version {version} is not among the commits")
     stats = WriteStats(**json.loads(found[0]["stats"]))
     return CommitResult(version, Instant.parse(found[0]["instant"]), stats)
 

@@ -163,9 +163,8 @@ def merge_request(
         PredicateError: a value or a condition is not understood.
     """
     if not (clauses.matched or clauses.not_matched or clauses.by_source):
-        message = "a merge needs clauses"
         hint = "for example matched=[Update()], not_matched=[Insert()]"
-        raise OptionError(message, hint=hint, key="matched", value="[]")
+        raise OptionError("a merge needs clauses", hint=hint, key="matched", value="[]")
     if clauses.by_source and spec.unique_in_table:
         message = "not_matched_by_source is not possible where keys are unique in the table"
         hint = "delete(where=...) or update(..., where=...) in the same transaction()"

@@ -73,9 +73,8 @@ def divided(text: str) -> tuple[str, str]:
     name, _, address = str(text).partition("=")
     if not (is_sink_name(name) and address):
         shown = redacted(str(text))
-        message = f"not a sink: {shown!r}"
         hint = "use NAME=ADDRESS, such as eu=s3://bucket/flights"
-        raise OptionError(message, hint=hint, key="sink", value=shown)
+        raise OptionError(f"not a sink: {shown!r}", hint=hint, key="sink", value=shown)
     return name, address
 
 

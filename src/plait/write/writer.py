@@ -270,8 +270,7 @@ class Writer:
 
     def _require_open(self) -> WriteParts:
         if self._parts is None:
-            message = "the writer is not open"
-            raise TransactionClosedError(message, hint="use it in a with block")
+            raise TransactionClosedError("the writer is not open", hint="use it in a with block")
         return self._parts
 
 

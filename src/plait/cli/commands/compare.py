@@ -71,5 +71,4 @@ def compare(
     data = {"version": one.version, "other_version": two.version, **found.to_dict()}
     app.show(data, Facts(facts), *([grid] if sample else []))
     if not found.equal:
-        message = "the rows differ"
-        raise CheckFailedError(message, hint="the counts above say how")
+        raise CheckFailedError("the rows differ", hint="the counts above say how")

@@ -37,7 +37,6 @@ def explain(app: Application, code: str) -> None:
     sections = load_explanations()
     wanted = code.strip().lower()
     if wanted not in sections:
-        message = f"unknown error code {code!r}"
-        raise NotKnownError(message, hint=f"one of {', '.join(sections)}")
+        raise NotKnownError(f"unknown error code {code!r}", hint=f"one of {', '.join(sections)}")
     text = sections[wanted]
     app.show({"code": wanted, "text": text}, Prose(text))

@@ -41,8 +41,7 @@ def index(
     and exits with 8 if one is missing. To lose the index costs time, and no row.
     """
     if anew and action != "build":
-        message = "--anew goes with build alone"
-        raise click.UsageError(message)
+        raise click.UsageError("--anew goes with build alone")
     table = open_table(app, uri, storage)
     if action == "build":
         _build(app, table, anew=anew)

@@ -75,8 +75,7 @@ def repair(  # noqa: PLR0913 - one parameter an option
     """
     if replica is not None:
         if source is not None or accept_loss:
-            message = "--replica goes with neither --from nor --accept-loss"
-            raise click.UsageError(message)
+            raise click.UsageError("--replica goes with neither --from nor --accept-loss")
         _repair_from_replica(app, uri, storage, (replica, sink), source_storage, dry_run=dry_run)
         return
     table = open_for_verify(app, uri, storage)

@@ -76,8 +76,7 @@ def replicas(  # noqa: PLR0913 - one parameter an option
         message = f"{action} needs --sink" if sink is None else "status takes no --sink"
         raise click.UsageError(message)
     if action != "repair" and (extra or dry_run or yes):
-        message = "only repair takes --extra, --dry-run and --yes"
-        raise click.UsageError(message)
+        raise click.UsageError("only repair takes --extra, --dry-run and --yes")
     table = open_table(app, uri, storage)
     if sink is None:
         _show_status(app, load_status(table))
@@ -112,9 +111,8 @@ def _show_status(app: Application, sinks: tuple[ReplicaStatus, ...]) -> None:
     app.show({"sinks": shown}, Grid(_COLUMNS, rows), items=list(shown))
     late = [each.sink for each in sinks if not each.in_step]
     if late:
-        message = f"not in step with the table: {', '.join(late)}"
         hint = "run `tablectl replicas repair`, or write through the sinks again"
-        raise CheckFailedError(message, hint=hint)
+        raise CheckFailedError(f"not in step with the table: {', '.join(late)}", hint=hint)
 
 
 def _repair(

@@ -120,8 +120,7 @@ def repush(  # noqa: PLR0913 - one parameter an option
     when they were written ('written 30d row'). Change reads show them as deletes.
     """
     if (no_partitions and partition_by is not None) or (no_ordering and ordering is not None):
-        message = "a --no- option excludes the option that it takes back"
-        raise click.UsageError(message)
+        raise click.UsageError("a --no- option excludes the option that it takes back")
     named_empty = {"--partition-by": partition_by, "--bucket-by": bucket_by, "--ordering": ordering}
     for option, text in named_empty.items():
         if text is not None and not text.strip(" ,"):
@@ -144,14 +143,11 @@ def repush(  # noqa: PLR0913 - one parameter an option
     )
     named = request != RepushRequest(rows_per_task=rows_per_task)
     if source_options and source is None and named:
-        message = "--source-option needs --source"
-        raise click.UsageError(message)
+        raise click.UsageError("--source-option needs --source")
     if (cancel and undo) or ((cancel or undo) and (named or dry_run)):
-        message = "--cancel takes no other option, and --undo only --version"
-        raise click.UsageError(message)
+        raise click.UsageError("--cancel takes no other option, and --undo only --version")
     if version is not None and not undo:
-        message = "--version needs --undo"
-        raise click.UsageError(message)
+        raise click.UsageError("--version needs --undo")
     table = open_table(app, uri, storage)
     if cancel:
         _cancel(app, table)

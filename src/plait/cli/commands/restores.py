@@ -43,8 +43,7 @@ def savepoint(  # noqa: PLR0913 - one parameter an option
     table = open_table(app, uri, storage)
     chosen = version is not None or as_of is not None
     if (drop and chosen) or (name is None and (drop or chosen)):
-        message = "--drop takes a NAME alone; --version and --as-of take a NAME"
-        raise click.UsageError(message)
+        raise click.UsageError("--drop takes a NAME alone; --version and --as-of take a NAME")
     if name is not None and not dry_run:
         if drop:
             table.versions.drop_savepoint(name)
@@ -82,8 +81,7 @@ def restore(  # noqa: PLR0913 - one parameter an option
     committed after the plan.
     """
     if sum(each is not None for each in (version, as_of, name)) != 1:
-        message = "pass one of --version, --as-of and --savepoint"
-        raise click.UsageError(message)
+        raise click.UsageError("pass one of --version, --as-of and --savepoint")
     table = open_table(app, uri, storage)
     plan = table.versions.restore(version=version, as_of=as_of, savepoint=name, dry_run=True)
     _execute(app, table, plan, replay=replay, dry_run=dry_run, yes=yes)

@@ -75,8 +75,7 @@ def rollback(  # noqa: PLR0913 - one parameter an option
     writer gets an error and loses its work; the table loses nothing.
     """
     if failed == (instant is not None):
-        message = "pass either INSTANT or --failed"
-        raise click.UsageError(message)
+        raise click.UsageError("pass either INSTANT or --failed")
     table = open_table(app, uri, storage)
     plan = _plan(table.inspect.timeline().pending, instant)
     rows = [[name, *_signs(plan, name)] for name in plan.instants]
@@ -137,8 +136,7 @@ def clean(  # noqa: PLR0913 - one parameter an option
     Files that running writers and readers need are kept.
     """
     if (undo and (now or dry_run)) or (since is not None and not undo):
-        message = "--undo takes only --since, and --since needs --undo"
-        raise click.UsageError(message)
+        raise click.UsageError("--undo takes only --since, and --since needs --undo")
     table = open_table(app, uri, storage)
     if undo:
         _undo_clean(app, table, since)

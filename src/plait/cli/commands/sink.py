@@ -243,8 +243,7 @@ def sink(  # noqa: PLR0913 - one parameter an option
         return
     if action == "seek":
         if not ((places or drop) and bootstrap):
-            message = "seek needs --bootstrap, and --to or --drop"
-            raise click.UsageError(message)
+            raise click.UsageError("seek needs --bootstrap, and --to or --drop")
         seeking = Seeking(app, open_table(app, uri, storage), name or "+".join(topics))
         seeking.plan(Clients(bootstrap, client), places, drop)
         seeking.execute(again=again, dry_run=dry_run, yes=yes)

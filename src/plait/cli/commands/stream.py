@@ -60,8 +60,7 @@ def stream(  # noqa: PLR0913 - one parameter an option
     read again, stands in the timeline. Stop the writers of the stream first.
     """
     if (action == "seek") != bool(offsets):
-        message = "seek needs --to, and audit does not take it"
-        raise click.UsageError(message)
+        raise click.UsageError("seek needs --to, and audit does not take it")
     table = open_table(app, uri, storage)
     if offsets:
         _seek(app, table, application, offsets)
@@ -82,8 +81,7 @@ def stream(  # noqa: PLR0913 - one parameter an option
 def _seek(app: Application, table: Table, application: str, places: Sequence[str]) -> None:
     pairs = [text.partition("=") for text in places]
     if not all(source and offset for source, _, offset in pairs):
-        message = "--to takes SOURCE=OFFSET"
-        raise click.UsageError(message)
+        raise click.UsageError("--to takes SOURCE=OFFSET")
     stream = table.stream(application)
     offsets = {source: offset for source, _, offset in pairs}
     result = stream.seek(offsets, after=stream.position)

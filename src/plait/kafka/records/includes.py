@@ -151,8 +151,7 @@ _MAKERS: Final[Mapping[str, Maker]] = {
 def _require(schema: pa.Schema, what: str, column: str) -> None:
     if what not in INCLUDED:
         message = f"a record has no {what!r} that could be a column"
-        hint = f"one of {', '.join(INCLUDED)}"
-        raise OptionError(message, hint=hint, key="include", value=what)
+        raise OptionError(message, hint=f"one of {', '.join(INCLUDED)}", key="include", value=what)
     if column not in schema.names:
         raise unknown_column(column, schema.names, found=[what])
     kind = schema.field(column).type

@@ -93,8 +93,7 @@ class _Rewriting:
     def run(self, shape: Shape) -> bytes:
         self._value(shape)
         if self._peek():
-            message = "the value holds several JSON objects"
-            raise ValueError(message)
+            raise ValueError("the value holds several JSON objects")
         self._insert(b"")
         return b"".join(self._out)
 
@@ -109,8 +108,7 @@ class _Rewriting:
         elif isinstance(shape, Entries) and head == b"{":
             self._entries(shape)
         elif isinstance(shape, Entries) and not self._text.startswith(b"null", self._at):
-            message = "the value for a map is not a JSON object"
-            raise ValueError(message)
+            raise ValueError("the value for a map is not a JSON object")
         else:
             self._skip(head)
 
@@ -122,8 +120,7 @@ class _Rewriting:
             self._insert(b'{"key":')
             key = _text(self._match(_STRING))
             if key in keys:
-                message = f"a map has the key {key[:80]!r} twice"
-                raise ValueError(message)
+                raise ValueError(f"a map has the key {key[:80]!r} twice")
             keys.add(key)
             self._replace(b":", b',"value":')
             self._value(shape.inside)

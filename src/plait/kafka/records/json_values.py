@@ -93,8 +93,7 @@ class JsonDecoder:
         read = pj.ReadOptions(block_size=len(body) + 1, use_threads=False)
         rows = pj.read_json(pa.BufferReader(body), read_options=read, parse_options=self._options)
         if rows.num_rows != len(values):
-            message = "the value holds several JSON objects"
-            raise ValueError(message)
+            raise ValueError("the value holds several JSON objects")
         columns = [_finished(rows[each.name].combine_chunks(), each.type) for each in self._schema]
         return pa.Table.from_arrays(columns, schema=self._schema)
 
@@ -103,16 +102,14 @@ def _joined(values: Sequence[bytes]) -> bytes:
     """Return values as lines; raise ValueError if one does not begin and end as an object."""
     body = b"\n".join(values)
     if b"\0" in body:  # a reader may take it for the end of the text
-        message = "the value has a byte 0"
-        raise ValueError(message)
+        raise ValueError("the value has a byte 0")
     _require_utf8(body)
     if _framed(values, body):
         return body
     values = [value.strip(_SPACE) for value in values]
     body = b"\n".join(values)
     if not _framed(values, body):
-        message = "the value is not a JSON object"
-        raise ValueError(message)
+        raise ValueError("the value is not a JSON object")
     return body
 
 
@@ -125,8 +122,7 @@ def _require_utf8(body: bytes) -> None:
     try:
         text.validate(full=True)
     except ValueError as error:
-        message = "the value is not UTF-8 text"
-        raise ValueError(message) from error
+        raise ValueError("the value is not UTF-8 text") from error
 
 
 def _framed(values: Sequence[bytes], body: bytes) -> bool:
@@ -181,8 +177,7 @@ def _finished(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return pa.array(map(_bytes, array.to_pylist()), kind)
     cast = array.cast(kind)
     if _T.is_floating(kind) and pc.any(pc.xor(pc.is_inf(cast), pc.is_inf(array))).as_py():
-        message = "a number is too large for its column"
-        raise ValueError(message)
+        raise ValueError("a number is too large for its column")
     return cast
 
 

@@ -68,8 +68,7 @@ class KeyDecoder:
             pa.types.is_integer(kind)
             and not pc.all(pc.match_substring_regex(column, _DIGITS)).as_py()
         ):
-            message = "it is no number in decimal digits"
-            raise ValueError(message)
+            raise ValueError("it is no number in decimal digits")
         column = column.cast(kind)
         return pa.Table.from_arrays([column], schema=self._schema)
 

@@ -179,13 +179,11 @@ class Registry:
                 continue
             seen[place] = None
             if len(seen) > _REFERENCES_MAX:
-                message = f"it refers to more than {_REFERENCES_MAX} others"
-                raise ValueError(message)
+                raise ValueError(f"it refers to more than {_REFERENCES_MAX} others")
             path = f"/subjects/{quote(place[0], safe='')}/versions/{place[1]}"
             found = self._ask(path, search)
             if found is None:
-                message = f"the registry has no version {place[1]} of {place[0][:_SHOWN]!r}"
-                raise ValueError(message)
+                raise ValueError(f"the registry has no version {place[1]} of {place[0][:_SHOWN]!r}")
             yield from self._references(found, seen, search)
             yield str(found["schema"])
 
@@ -258,8 +256,7 @@ def _places(answer: Mapping[str, object]) -> Iterator[tuple[str, int]]:
         )
         sound = isinstance(subject, str) and type(version) is int and 0 < version <= _VERSION_MAX
         if not sound or len(str(subject).encode("utf-8", "replace")) > _CHUNK:
-            message = f"it refers to what is no version of a subject: {each!r:.80}"
-            raise ValueError(message)
+            raise ValueError(f"it refers to what is no version of a subject: {each!r:.80}")
         yield str(subject), int(str(version))
 
 
@@ -273,8 +270,7 @@ def _body_of(reply: _Readable, most: int) -> bytes:
     while chunk := reply.read(_CHUNK):
         found += chunk
         if len(found) > most:
-            message = f"the answer has more than {most} bytes"
-            raise ValueError(message)
+            raise ValueError(f"the answer has more than {most} bytes")
     return bytes(found)
 
 
@@ -292,8 +288,7 @@ class _End:
         """Return the seconds that are left; raise TimeoutError if there are none."""
         left = self.at_s - self.clock.monotonic()
         if left <= 0:
-            message = "the answer takes too long"
-            raise TimeoutError(message)
+            raise TimeoutError("the answer takes too long")
         return left
 
 

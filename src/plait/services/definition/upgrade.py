@@ -157,9 +157,8 @@ def _named(features: Iterable[str]) -> tuple[str, ...]:
     names = [features] if isinstance(features, str) else list(features)
     for name in names:
         if name not in KNOWN:
-            message = f"unknown feature {name!r}"
             hint = f"one of {', '.join(closed(KNOWN))}"
-            raise OptionError(message, hint=hint, key="features", value=name)
+            raise OptionError(f"unknown feature {name!r}", hint=hint, key="features", value=name)
     return closed(names)
 
 

@@ -363,8 +363,7 @@ def _checked(bodies: Iterable[bytes], first: int) -> Iterator[bytes]:
         path = paths.slot(version)
         checksum, document = unseal(body, path=path)
         if document.get("version") != version:
-            message = f"{path} contains another decision"
-            raise CorruptMetadataError(message, path=path)
+            raise CorruptMetadataError(f"{path} contains another decision", path=path)
         if before is not None and document.get("previous") != before:
             message = f"{path} does not continue {paths.slot(version - 1)}: one was replaced"
             raise CorruptMetadataError(message, path=path)

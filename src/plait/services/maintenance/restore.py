@@ -109,9 +109,8 @@ def plan_undo(handle: TableHandle) -> RestorePlan:
     spans = state.lineage.spans(state.version)
     commits = _commits(handle, state, spans, _OF_ROWS)
     if not commits:
-        message = "there is no commit to undo"
         raise InstantNotFoundError(
-            message, hint="see Table.inspect.history()", version=state.version
+            "there is no commit to undo", hint="see Table.inspect.history()", version=state.version
         )
     return _Work.of(handle, state, commits[0].version - 1).plan
 

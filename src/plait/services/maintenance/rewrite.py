@@ -251,8 +251,7 @@ class FollowMasks:
                 continue
             was, hidden = (load_mask(store, each[path]) for each in (then, now))
             if was is not None and len(np.setdiff1d(was, _NOTHING if hidden is None else hidden)):
-                message = f"rows of {path} are visible again"
-                raise Obsolete(message)
+                raise Obsolete(f"rows of {path} are visible again")
             gone.append(moved.image(_NOTHING if hidden is None else hidden))
         return np.unique(np.concatenate(gone))
 

@@ -119,8 +119,7 @@ class _Verification:
             windows.take(decision, replay.state)
         if self._walk.head < 0:
             uri = self._store.address.uri
-            message = f"there is no table at {uri}"
-            raise TableNotFoundError(message, hint="check the path", uri=uri)
+            raise TableNotFoundError(f"there is no table at {uri}", hint="check the path", uri=uri)
         return replay.state if self._walk.whole and replay.whole else None
 
     def _fall_back(self) -> TableState | None:

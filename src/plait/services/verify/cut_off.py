@@ -57,8 +57,7 @@ class CutOff(Plain):
         """
         if planned != self:
             named = "no slot" if planned is None else f"{planned.newest} as the newest slot"
-            message = f"the plan names {named}, and {self.newest or 'none'} is the newest now"
-            raise _stale(message)
+            raise _stale(f"the plan names {named}, and {self.newest or 'none'} is the newest now")
 
     def make(self, store: Store, below: TableState) -> None:
         """End the timeline before ``first``.
@@ -88,8 +87,7 @@ class CutOff(Plain):
 def _require_only(store: Store, first: int, rest: set[str]) -> None:
     """Refuse to go on where somebody committed beyond what was cut off."""
     if more := set(_slots_from(store, first)) - rest:
-        message = f"{max(more)} was committed while the timeline was cut off"
-        raise _stale(message)
+        raise _stale(f"{max(more)} was committed while the timeline was cut off")
 
 
 def _stale(message: str) -> PlanStaleError:

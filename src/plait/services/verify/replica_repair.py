@@ -223,10 +223,9 @@ class _Repair:
         return _Readable.of(np.concatenate(prints), np.concatenate(versions))
 
     def _unlike(self, message: str, buckets: list[BucketId]) -> OptionError:
-        hint = "bring the replica to the table's state, or name another one; nothing was written"
         return OptionError(
             message,
-            hint=hint,
+            hint="bring the replica to the table's state, or name another one; nothing was written",
             key="replica",
             value=self.replica.store.address.uri,
             buckets=sorted(map(_place, buckets)),

@@ -56,8 +56,7 @@ class Budget:
         """Take steps; raise SpentError if there are none left."""
         self.left -= steps
         if self.left < 0:
-            message = "it has far more values than bytes"
-            raise SpentError(message)
+            raise SpentError("it has far more values than bytes")
 
 
 class Spans(NamedTuple):

@@ -110,8 +110,7 @@ def parse_schema(text: str, references: Sequence[str] = ()) -> Node:
             names.node(_value(each), "", 0)
         return names.node(_value(text), "", 0)
     except (KeyError, TypeError, RecursionError, UnicodeError) as error:
-        message = f"no Avro schema: {text[:200]}"
-        raise ValueError(message) from error
+        raise ValueError(f"no Avro schema: {text[:200]}") from error
 
 
 def _value(text: str) -> object:
@@ -134,13 +133,11 @@ class _Names:
     def _count(self, more: int = 1) -> None:
         self.parts += more
         if self.parts > PARTS_MAX:
-            message = f"the schema has more than {PARTS_MAX} parts"
-            raise ValueError(message)
+            raise ValueError(f"the schema has more than {PARTS_MAX} parts")
 
     def node(self, value: object, space: str, depth: int) -> Node:
         if depth > _DEEP:
-            message = "the schema is nested too deeply"
-            raise ValueError(message)
+            raise ValueError("the schema is nested too deeply")
         self._count()
         if isinstance(value, str):
             return self._named(value, space)
@@ -174,14 +171,12 @@ class _Names:
         full = name if "." in name or not space else f"{space}.{name}"
         found = self.known.get(full) or self.known.get(name)
         if found is None:
-            message = f"the schema does not define the type {name[:200]!r}"
-            raise ValueError(message)
+            raise ValueError(f"the schema does not define the type {name[:200]!r}")
         return found
 
     def _new(self, name: str, node: Node) -> Node:
         if name in self.known:
-            message = f"the schema defines the type {name[:200]!r} twice"
-            raise ValueError(message)
+            raise ValueError(f"the schema defines the type {name[:200]!r} twice")
         self.known[name] = node
         return node
 
@@ -197,8 +192,7 @@ class _Names:
             record.fields.append((_text(each["name"]), self.node(each["type"], inner, depth + 1)))
         names = [each for each, _ in record.fields]
         if len(set(names)) < len(names):
-            message = f"record {name[:200]!r} has a field twice"
-            raise ValueError(message)
+            raise ValueError(f"record {name[:200]!r} has a field twice")
         return record
 
 

@@ -51,27 +51,23 @@ class Walker:
         elif isinstance(node, Primitive):
             length, at = _number(self.body, at)
             if length < 0:
-                message = "the value ends too early"
-                raise ValueError(message)
+                raise ValueError("the value ends too early")
             at += length
         elif isinstance(node, Fixed):
             at += node.size
         else:
             at = self._parts(node, at, depth)
         if at > self.end:
-            message = "the value ends too early"
-            raise ValueError(message)
+            raise ValueError("the value ends too early")
         return at
 
     def _parts(self, node: Node, at: int, depth: int) -> int:
         if depth > _DEEP:
-            message = "a value is nested too deeply"
-            raise ValueError(message)
+            raise ValueError("a value is nested too deeply")
         if isinstance(node, Union):
             branch, at = _number(self.body, at)
             if not 0 <= branch < len(node.branches):
-                message = "a union has no such branch"
-                raise ValueError(message)
+                raise ValueError("a union has no such branch")
             return self.walk(node.branches[branch], at, depth + 1)
         if isinstance(node, (Array, Map)):
             return self._list(node.items if isinstance(node, Array) else node.entry, at, depth)
@@ -89,8 +85,7 @@ class Walker:
             if count < 0:
                 count, at = -count, _number(self.body, at)[1]
             if at > self.end or count > max(self.end - at, _EMPTY_ITEMS_MAX):
-                message = "a list has more items than bytes"
-                raise ValueError(message)
+                raise ValueError("a list has more items than bytes")
             for _ in range(count):
                 at = self.walk(item, at, depth + 1)
 
@@ -104,6 +99,5 @@ def _number(body: bytes, at: int) -> tuple[int, int]:
         raw |= (byte & (_MORE - 1)) << shift
         shift += 7
         if shift > _BITS_MAX:
-            message = "a number has more than 64 bits"
-            raise ValueError(message)
+            raise ValueError("a number has more than 64 bits")
     return (raw >> 1) ^ -(raw & 1), at + 1
