@@ -110,7 +110,7 @@ spec-long: ## The models that take TLC hours
 stress: ## 16 processes, 1,000 commits, stopped and killed: disk, S3, ZooKeeper (ARGS="local")
 	$(call ready,$(ALL))
 	@$(PY) -m tests.services.jars
-	@$(PY) -m tests.processes.stress $(or $(ARGS),local s3 s3-lease zookeeper)
+	@$(PY) -m tests.processes.stress $(or $(ARGS),local s3 zookeeper)
 
 stress-spark: ## Four Spark jobs on one table, 50 commits each (ARGS="-k mor")
 	$(call ready,$(ALL))

@@ -32,7 +32,6 @@ from plait.storage import open_store
 from plait.storage.port import Store
 from plait.testing.lock_kit import MemoryCounter, Turn, Worker, longest_wait, overlaps, take_turns
 from tests.services.jars import find_jars
-from tests.services.s3 import S3Server
 from tests.services.zookeeper import ZooKeeper
 
 RESULTS = Path(__file__).with_name("results") / "locks.json"
@@ -134,13 +133,10 @@ def main() -> None:
         return
     place = Path(tempfile.mkdtemp(prefix="plait-bench-"))
     results: dict[str, object] = {}
-    with ZooKeeper(place / "one") as server, S3Server(place) as s3:
+    with ZooKeeper(place / "one") as server:
         disk = open_store(str(place / "disk"))
-        bucket = open_store(s3.uri("bench"), s3.options)
         cases = {
             "file": ("file", disk, turns),
-            "lease on disk": ("lease", disk, turns),
-            "lease in S3 (moto)": ("lease", bucket, max(5, turns // 10)),
             "zookeeper": (server.lock("turns"), disk, turns),
         }
         for name, (lock, store, each) in cases.items():

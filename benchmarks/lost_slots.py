@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--commits", type=int, default=10)
     parser.add_argument("--latency", type=float, default=30.0)
     parser.add_argument("--upload", type=float, default=0.0)
-    parser.add_argument("--locks", nargs="+", default=["none", "lease", "file", "zookeeper"])
+    parser.add_argument("--locks", nargs="+", default=["none", "file", "zookeeper"])
     parser.add_argument("--places", nargs="+", default=["disk", "s3"])
     chosen = parser.parse_args()
     results: dict[str, object] = {**vars(chosen), "load_before": round(os.getloadavg()[0], 1)}

@@ -114,8 +114,8 @@ class Table(Writes, Reads):
             table_type: ``cow`` rewrites a bucket on change; ``mor`` masks old rows and adds a log.
             buckets: number of buckets in each partition; by default 1 if partitioned, else 8.
             bucket_by: the columns of the record key whose hash chooses the bucket; by default all.
-            lock: ``file``, ``process``, ``lease``, ``zookeeper://h1:2181,h2:2181/path`` or
-                ``none``; by default ``file`` on a disk, ``process`` in memory, else ``none``.
+            lock: ``file``, ``process``, ``none``, or ``zookeeper://h1:2181,h2:2181/path``. By
+                default ``file`` on a disk, ``process`` in memory, else ``none``.
             policy: what happens if two commits write to one bucket. ``key``: they conflict if
                 they wrote the same key, otherwise the later one merges its rows again.
                 ``file_group``: they always conflict. ``merge``: they never conflict; the ordering

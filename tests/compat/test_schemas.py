@@ -16,7 +16,6 @@ from plait import Table
 from plait.definition import features
 from plait.definition.table_def import TableDef
 from plait.expr import from_json, parse_where, to_json
-from plait.locks.record import Claimant, LeaseRecord
 from plait.model.changes import KEYS_ALL, SECTIONS, Digest
 from plait.model.decision import (
     ArchiveFile,
@@ -78,7 +77,6 @@ def kind_of(path: str) -> str | None:
         ".meta/table.json": "table",
         ".meta/timeline/": "decision",
         ".meta/leases/": "lease",
-        ".meta/locks/lease": "lock",
         ".meta/index/": "index",
         ".meta/replicas/attempts/": "attempt",
         ".meta/replicas/positions/": "position",
@@ -280,11 +278,7 @@ def test_records_of_work_under_way_have_the_keys_of_their_schemas() -> None:
                 found[name] = json.loads(body)
                 check(name, found[name])
     assert scan is not None
-    claimant = Claimant("nonce", "owner", 1)
-    record = LeaseRecord(1, 15.0, claimant, 0, (claimant,))
-    found["lock"] = json.loads(record.encode("mark"))
-    check("lock", found["lock"])
-    assert {"attempt", "position", "pending", "lease", "lock", "table", "checkpoint"} <= set(found)
+    assert {"attempt", "position", "pending", "lease", "table", "checkpoint"} <= set(found)
     for name, document in found.items():
         assert set(SCHEMAS[name]["properties"]) - {"lost"} == set(document), name
     lost = SinkPosition("eu", 0, lost=True).to_dict()

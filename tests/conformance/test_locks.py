@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from plait.locks import lease, open_lock
+from plait.locks import open_lock
 from plait.locks.port import LockProvider
-from plait.locks.record import Claimant, LeaseRecord
 from plait.model.consent import Consent
 from plait.ports import Ports
 from plait.storage import open_store
 from plait.storage.port import Store
 from plait.testing import ExpiringLockKit, LockKit, LosableLockKit, SharedLockKit
 from tests.integration.zookeeper.sessions import expire
-from tests.services.s3 import S3Server
 from tests.services.zookeeper import ZooKeeper
 
 
@@ -74,69 +72,3 @@ class TestZooKeeperLockAmongProcesses(ExpiringLockKit):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
         return table_at(tmp_path / "table")
-
-
-class LeaseLosses:
-    """A lease goes when somebody else takes it, as if its time had passed."""
-
-    @pytest.fixture
-    def providers(self, store: Store) -> Callable[[], LockProvider]:
-        return lambda: open_lock("lease:1s", open_store(store.address), Ports())
-
-    @pytest.fixture
-    def lose(self, store: Store) -> Callable[[], None]:
-        return lambda: take_away(store)
-
-
-def take_away(store: Store) -> None:
-    for number in range(100):
-        body = store.find(lease.PATH)
-        assert body is not None
-        record = LeaseRecord.decode(body, ttl_s=1, now_ms=0)
-        stolen = record.taken(Claimant("thief", "the thief"), ttl_s=1)
-        if store.replace(lease.PATH, stolen.encode(f"{number}"), expected=body):
-            return
-    pytest.fail("the lease could not be taken away")
-
-
-class TestLeaseInMemory(LeaseLosses, LockKit, LosableLockKit):
-    @pytest.fixture
-    def store(self, tmp_path: Path) -> Store:
-        return open_store(f"memory://{tmp_path.name}")
-
-
-class TestLeaseOnDisk(LeaseLosses, LockKit, LosableLockKit):
-    @pytest.fixture
-    def store(self, tmp_path: Path) -> Store:
-        return table_at(tmp_path / "table")
-
-
-@pytest.mark.processes
-class TestLeaseOnDiskAmongProcesses(ExpiringLockKit):
-    @pytest.fixture
-    def lock(self) -> str:
-        return "lease:3s"
-
-    @pytest.fixture
-    def store(self, tmp_path: Path) -> Store:
-        return table_at(tmp_path / "table")
-
-
-@pytest.mark.s3
-class TestLeaseInS3(LeaseLosses, LockKit, LosableLockKit):
-    @pytest.fixture
-    def store(self, s3_server: S3Server, tmp_path: Path) -> Store:
-        return open_store(s3_server.uri(f"lease/{tmp_path.name}"), s3_server.options)
-
-
-@pytest.mark.s3
-class TestLeaseInS3AmongProcesses(ExpiringLockKit):
-    each = 6
-
-    @pytest.fixture
-    def lock(self) -> str:
-        return "lease:4s"
-
-    @pytest.fixture
-    def store(self, s3_server: S3Server, tmp_path: Path) -> Store:
-        return open_store(s3_server.uri(f"lease/{tmp_path.name}"), s3_server.options)

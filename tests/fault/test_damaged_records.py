@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 
 from plait import Table
-from plait.locks.record import PATH, Claimant, LeaseRecord
 from plait.model.instant import Instant
 from plait.model.sink_ledger import Attempt, SinkPosition
 from plait.ports import Ports
@@ -32,7 +31,7 @@ from plait.timeline.replica_records import (
     write_attempt,
     write_position,
 )
-from plait.txn.read_pin import TTL_S, load_read_pins
+from plait.txn.read_pin import load_read_pins
 from plait.txn.recovery import roll_back_failed
 from plait.txn.table_handle import open_handle
 from tests.support.effort import MORE
@@ -230,13 +229,3 @@ def test_a_damaged_position_leaves_the_sink_behind_until_it_was_compared() -> No
     assert found.behind == (1, 2, 3, 4)
     repair(work.client(), work.sink)
     assert work.in_step("eu")
-
-
-def test_a_damaged_lock_is_held_by_nobody_known() -> None:
-    body = LeaseRecord(7, 15.0, Claimant("nonce", "owner", 1), 3).encode("mark")
-    assert LeaseRecord.decode(body, ttl_s=15, now_ms=1_000_000).token == 7
-    for damaged in damages(body, []):
-        found = LeaseRecord.decode(damaged, ttl_s=15, now_ms=1_000_000)
-        assert (found.token, found.holder and found.holder.nonce) == (1_000_000, "unknown")
-    assert PATH == ".meta/locks/lease"
-    assert TTL_S > 0

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from plait.model.consent import ENVIRONMENT
@@ -57,11 +53,6 @@ def check(uri: str, lock: str) -> None:
     assert table.inspect.locks().holder is None
 
 
-def test_writers_of_one_bucket_get_through_under_a_lease(tmp_path: Path) -> None:
-    """INV-07, INV-08."""
-    check(str(tmp_path / "table"), "lease:5s")
-
-
 @pytest.mark.zookeeper
 def test_writers_of_one_bucket_get_through_in_zookeeper(
     zookeeper: ZooKeeper, tmp_path: Path
@@ -78,27 +69,3 @@ def test_writers_of_one_bucket_get_through_with_lent_slots(
     lock = zookeeper.lock("lent-tables") + "&slots=lent"
     check(str(tmp_path / "table"), lock)
     assert Table.open(str(tmp_path / "table")).inspect.locks().slots == "lent"
-
-
-def test_a_death_under_the_lease_delays_the_others_by_its_time(tmp_path: Path) -> None:
-    """INV-11: the lease of the dead runs out, and everybody goes on."""
-    uri = str(tmp_path / "table")
-    Table.create(uri, "id bigint", record_key=["id"], buckets=1, lock="lease:1s")
-    program = """
-import os, sys
-from plait.table import Table
-held = Table.open(sys.argv[1])._handle.lock.acquire(wait_s=5, owner="the doomed")
-held.__enter__()
-os._exit(9)
-"""
-    environment = {**os.environ, "PYTHONPATH": "src"}
-    done = subprocess.run([sys.executable, "-c", program, uri], env=environment, check=False)
-    assert done.returncode == 9
-    holder = Table.open(uri).inspect.locks().holder
-    assert holder is not None
-    assert "the doomed" in holder.owner
-    run_writers(uri)
-    table = Table.open(uri)
-    assert table.scan().to_arrow().num_rows == 8 * WRITERS
-    rows = pa.table({"id": pa.array([7], pa.int64())})
-    assert table.upsert(rows).attempts == 1

@@ -47,19 +47,14 @@ def test_writers_lose_no_update_beside_services_that_are_killed(
 
 
 @pytest.mark.s3
-@pytest.mark.parametrize("lock", [None, "lease"])
-def test_processes_lose_no_update_on_s3(
-    tmp_path: Path, s3_server: S3Server, lock: str | None
-) -> None:
-    """INV-01 to INV-11: with the slots alone, and with a lease for order."""
-    uri = s3_server.uri(f"stress-{lock}")
+def test_processes_lose_no_update_on_s3(tmp_path: Path, s3_server: S3Server) -> None:
+    """INV-01 to INV-11: with the slots alone."""
     Stress(
-        uri,
+        s3_server.uri("stress"),
         tmp_path,
         processes=4,
         commits=20,
         options=s3_server.options,
-        lock=lock,
         seed=2,
         slowness=SLOWNESS_S3,
     ).run()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from plait.errors import OptionError
 from plait.locks.address import Address, with_external_slots
 from plait.locks.file import FileLock
-from plait.locks.lease import LeaseLock, parse_lease
 from plait.locks.port import Held, Holder, LockProvider
 from plait.locks.process import NoLock, ProcessLock
 from plait.locks.zookeeper import require_kazoo
@@ -53,11 +52,9 @@ def open_lock(lock: str, store: Store, ports: Ports, consent: Consent = NOTHING)
         raise OptionError(message, hint=hint, key="lock", value=lock)
     if kind == "zookeeper":
         return ZooKeeperLock(lock, store, ports, consent)
-    if kind == "lease":
-        return LeaseLock(lock, store, ports)
     message = f"lock={lock!r} is unknown"
     raise OptionError(
-        message, hint="one of file, process, lease, zookeeper://..., none", key="lock", value=lock
+        message, hint="one of file, process, zookeeper://..., none", key="lock", value=lock
     )
 
 
@@ -71,18 +68,11 @@ def resolve_lock(lock: str, store: Store) -> str:
         MissingDependencyError: the client of the lock's service is not installed.
     """
     kind = lock.split(":", 1)[0]
-    if kind not in ("lease", "zookeeper"):
+    if kind != "zookeeper":
         return lock
-    if kind == "lease":
-        parse_lease(lock)  # the text first: to know the capabilities a probe may write
-    external = kind == "zookeeper" and Address.parse(lock).external_slots
+    # The text first: to know the capabilities a probe may write.
+    external = Address.parse(lock).external_slots
     uri, can = store.address.uri, store.capabilities
-    if kind == "lease":
-        if can.put_if_absent and can.compare_and_swap:
-            return lock
-        message = f"lock='lease' needs a store with a compare-and-swap, but {uri} has none"
-        hint = "use 'zookeeper://...', or 'none': the slots alone are safe"
-        raise OptionError(message, hint=hint, key="lock", value=lock)
     require_kazoo()
     # Lending replaces the atomic put alone. A store whose reads miss finished writes would still
     # show an older head, so that is refused below.

@@ -30,7 +30,7 @@ class Held(Protocol):
 
     @property
     def lost(self) -> str | None:
-        """Why the lock is no longer ours (session lost, lease expired); None while it is."""
+        """Why the lock is no longer ours (session lost, file removed); None while it is."""
         ...
 
 

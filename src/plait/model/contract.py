@@ -19,7 +19,7 @@ from plait.model.words import CONCURRENCY, FAILED_WRITES, ORDER_KINDS
 
 CODECS = ("snappy", "zstd", "gzip", "lz4", "none")
 PARTS = ("concurrency", "lock", "failed_writes")
-LOCKS = ("file", "process", "none", "lease", "zookeeper")
+LOCKS = ("file", "process", "none", "zookeeper")
 
 APART, SAME, UNKNOWN = "apart", "same", "unknown"
 KEYS: Final = (APART, SAME, UNKNOWN)

@@ -164,8 +164,8 @@ class LocalStore:
         """Write a whole file in place of exactly ``expected``; not synced."""
         check_path(path)
         if not self.capabilities.compare_and_swap:
-            message = f"{self.root} is on a network mount, where leases are not reliable"
-            hint = "use lock='file' there"
+            message = f"{self.root} is on a network mount, where a swap is not atomic"
+            hint = "keep the table on a local disk or in an object store"
             raise CapabilityMissingError(
                 message, hint=hint, capability="compare_and_swap", uri=self.address.uri
             )

@@ -11,7 +11,7 @@ from tests.services.s3 import S3Server
 from tests.services.zookeeper import ZooKeeper
 
 STORES = ("local", "s3")
-LOCKS = ("default", "none", "lease", "zookeeper")
+LOCKS = ("default", "none", "zookeeper")
 
 
 @contextmanager

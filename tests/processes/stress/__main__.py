@@ -3,7 +3,7 @@
     python -m tests.processes.stress local s3 zookeeper --processes 16 --commits 1000
 
 ``local``: a disk and its file lock. ``s3``: the S3-compatible server of the tests, its slots alone.
-``s3-lease``: the same, with a lease. ``zookeeper``: a disk, the lock in an ensemble of three whose
+``zookeeper``: a disk, the lock in an ensemble of three whose
 leader is killed three times on the way. ``--services 3`` adds processes that compact,
 cluster, clean, archive, optimize and move savepoints, and are killed like the others; a copy of the
 table is restored in the end.
@@ -46,10 +46,9 @@ def opened(name: str, folder: Path) -> Iterator[Place]:
     """Start what the place needs."""
     if name == "local":
         yield Place(str(folder / "t"))
-    elif name in ("s3", "s3-lease"):
+    elif name == "s3":
         with S3Server(folder) as server:
-            lock = "lease" if name == "s3-lease" else None
-            yield Place(server.uri("t"), lock, server.options, slowness=SLOWNESS_S3)
+            yield Place(server.uri("t"), options=server.options, slowness=SLOWNESS_S3)
     else:
         with ZooKeeper(folder, members=3) as ensemble:
             yield Place(
@@ -68,7 +67,7 @@ def kill_leader(ensemble: ZooKeeper) -> None:
     leader.wait_ready()
 
 
-PLACES = ("local", "s3", "s3-lease", "zookeeper")
+PLACES = ("local", "s3", "zookeeper")
 
 
 def main() -> int:

@@ -29,7 +29,7 @@ def test_a_wrapped_store_has_the_lock_of_the_inner_one(tmp_path: Path) -> None:
     assert store.calls == ()
 
 
-@pytest.mark.parametrize("word", ["magic", "zookeepers://h1/plait", ""])
+@pytest.mark.parametrize("word", ["magic", "lease:5s", "zookeepers://h1/plait", ""])
 def test_locks_that_are_not_known_are_refused_with_what_to_use(word: str) -> None:
     with pytest.raises(OptionError) as caught:
         open_lock(word, open_store("memory://locks"), Ports())

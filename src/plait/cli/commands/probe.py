@@ -47,5 +47,3 @@ def probe(context: click.Context, app: Application, uri: str, storage: dict[str,
     app.note("found no reason against writing a table here")
     if report.swaps:
         app.note(f"storage option {DECLARE}={PROVEN} lets other hosts skip this probe")
-    else:
-        app.note("lock='lease' cannot be used: it needs swaps")

@@ -47,7 +47,7 @@ Storage = dict[str, str]
 @click.option("--table-type", "--type", type=click.Choice(TABLE_TYPES), default="cow")
 @click.option("--buckets", type=click.IntRange(min=1), help="Number of buckets in each partition.")
 @click.option("--bucket-by", multiple=True, metavar="COLUMN", help="Hash only this of the key.")
-@click.option("--lock", help="file, process, lease, zookeeper://hosts/path or none.")
+@click.option("--lock", help="file, process, zookeeper://hosts/path or none.")
 @click.option("--policy", default="key", show_default=True, help="Conflict policy.")
 @click.option("--ttl", help="When rows expire: COLUMN TIME [row|partition], such as 'day 30d'.")
 @click.option(
