@@ -73,13 +73,13 @@ soak: ## The randomised tests, much longer (ARGS="--hypothesis-seed=1")
 thresholds: ## The same with every size threshold at 1 (MINUTES=60, HISTORIES=50000)
 	$(call ready,$(ALL))
 	@$(PY) -m tests.support.thresholds pytest -q --timeout=3600 tests/property $(ARGS)
-	@$(PY) -m tests.support.thresholds pytest -q --timeout=3600 tests/processes/test_rfc22_matrix.py -k "test_rfc22[ and (archive or no-service)"
+	@$(PY) -m tests.support.thresholds pytest -q --timeout=3600 tests/processes/test_concurrency_matrix.py -k "test_rfc22[ and (archive or no-service)"
 	@$(PY) -m tests.support.thresholds --stepped scripts/schedules.py --minutes $(MINUTES) --round 20
 	@$(PY) -m tests.support.thresholds --stepped scripts/histories.py --seeds $(HISTORIES)
 
 matrix: ## RFC-22's matrix, every cell; each without each feature; a row for an hour (MINUTES=60)
 	$(call ready,$(ALL))
-	@PLAIT_MATRIX=whole PLAIT_MATRIX_MINUTES=$(MINUTES) $(PY) -m pytest -q -rP --timeout=7200 tests/processes/test_rfc22_matrix.py $(ARGS)
+	@PLAIT_MATRIX=whole PLAIT_MATRIX_MINUTES=$(MINUTES) $(PY) -m pytest -q -rP --timeout=7200 tests/processes/test_concurrency_matrix.py $(ARGS)
 
 fuzz: ## Damage tables in every way and judge what comes of it (MINUTES=60, ARGS="--seed 5")
 	$(call ready,$(ALL))

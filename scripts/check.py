@@ -176,7 +176,7 @@ CHECKS = (
         23,
         (
             *("python", "-m", "tests.support.thresholds", "pytest", "-q"),
-            *("tests/processes/test_rfc22_matrix.py", "-k"),
+            *("tests/processes/test_concurrency_matrix.py", "-k"),
             "test_rfc22[ and overlapping-lazy and archive",
         ),
         in_memory=True,

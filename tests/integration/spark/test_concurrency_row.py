@@ -13,7 +13,7 @@ import pytest
 from plait import Table
 from plait.spark import session
 from tests.processes.hands import Orders, rows, serve
-from tests.processes.test_rfc22_matrix import Cell, name_of, play
+from tests.processes.test_concurrency_matrix import Cell, name_of, play
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
