@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from plait import Table
 from plait.model.document import unseal
 from plait.storage.local import LocalStore
 from plait.timeline import paths
+from tests.support import build
 from tests.support.audit import HOSTILE
 from tests.support.effort import MORE
 from tests.support.forge import seal
@@ -31,10 +33,7 @@ _POSTGRESQL = bytes.fromhex("0000000804d2162f")
 """The first bytes of a client of PostgreSQL."""
 Edit = Callable[[dict[str, object]], None]
 Path_ = tuple[str | int, ...]
-
-
-def rows(*ids: int) -> pa.Table:
-    return pa.table({"id": ids, "day": ["x"] * len(ids), "v": [f"v{each}" for each in ids]})
+rows = partial(build.rows, day="x", v=lambda each: f"v{each}")
 
 
 @dataclass
@@ -262,7 +261,7 @@ def forged(tmp_path: Path, listener: Listener, elsewhere: Elsewhere) -> Iterator
 def test_no_text_of_a_definition_leads_outside_without_consent(
     tmp_path: Path, listener: Listener, elsewhere: Elsewhere
 ) -> None:
-    """INV-19's kind: each text is replaced by each sort of address, and every door is tried."""
+    """Each text is replaced by each sort of address, and every door is tried."""
     names = {str(root): name for name, root in forged(tmp_path, listener, elsewhere)}
     before = elsewhere.listed()
     answers = try_doors(list(map(Path, names)), elsewhere.root)
