@@ -12,15 +12,16 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from plait import FeatureError, Table, UnsupportedFeatureError
 from plait.definition.features import FEATURES, KNOWN
 from tests.compat.reader import Reader
 from tests.conftest import missing
+from tests.support import build
 
 pytestmark = pytest.mark.processes
 
@@ -56,6 +57,7 @@ schema = pa.schema([("id", pa.int64()), ("p", pa.int64())])
 table = Table.create(sys.argv[1], schema, record_key=["id", "p"], partition_by=["p"])
 table.upsert(pa.table([ids, ids], schema=schema))
 """
+rows = partial(build.rows, v=lambda number: f"v{number}")
 
 
 @pytest.fixture(scope="module")
@@ -113,10 +115,6 @@ def made(place: str) -> Table:
     table.alter.downgrade(to=list(FEATURES))
     table.upsert(rows(3, 4))
     return table
-
-
-def rows(*ids: int) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64()), "v": [f"v{number}" for number in ids]})
 
 
 @pytest.mark.parametrize("rows_", [2, 300], ids=["inline", "manifests"])

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
 import pytest
 
 from plait import Table
@@ -34,22 +33,14 @@ from plait.timeline.replica_records import (
 from plait.txn.read_pin import load_read_pins
 from plait.txn.recovery import roll_back_failed
 from plait.txn.table_handle import open_handle
+from tests.support.build import LITTLE, rows
 from tests.support.effort import MORE
 from tests.support.memory import forget
 from tests.support.sinks import KeyValueSink, fresh
 
-NOTHING: Final = {
-    "clean.retain.time": "0s",
-    "clean.retain.versions": "1",
-    "clean.grace": "0s",
-    "checkpoint.interval": "4",
-}
+NOTHING: Final = {**LITTLE, "checkpoint.interval": "4"}
 EACH: Final = 200 if MORE else 6
 """So many damages of each kind of record are judged by a whole table."""
-
-
-def rows(ids: range, v: int) -> pa.Table:
-    return pa.table({"id": list(ids), "v": [v] * len(ids)})
 
 
 def damages(body: bytes, others: list[bytes]) -> Iterator[bytes]:
@@ -75,13 +66,13 @@ class Work:
         )
         self.sink: KeyValueSink = fresh("eu")
         table = self.client()
-        table.upsert(rows(range(4), 0))
+        table.upsert(rows(range(4), v=0))
         repair(table, self.sink)
         self.reader = self.client().scan()
         self.older = self.client().scan(version=1)
         self.writer = self.client().writer("upsert")
         self.writer.__enter__()
-        self.writer.write(rows(range(10, 14), 1))
+        self.writer.write(rows(range(10, 14), v=1))
         self.other = self.client().writer("upsert")
         self.other.__enter__()
         for each in (self.writer, self.other):
@@ -90,7 +81,7 @@ class Work:
         write_attempt(self.store, Attempt(Instant.at(6, "6" * 16), ("us",), 1, "host", 1, "3-17"))
         for number in range(3):
             with table.writer("upsert", replicas=Replicas([self.sink])) as writer:
-                writer.write(rows(range(4), number))
+                writer.write(rows(range(4), v=number))
         write_position(self.store, SinkPosition("eu", 2, 0, (table.inspect.history()[1].instant,)))
 
     def client(self) -> Table:

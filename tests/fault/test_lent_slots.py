@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from functools import partial
 
-import pyarrow as pa
 import pytest
 
 from plait.errors import TableError
@@ -15,6 +14,7 @@ from plait.storage.port import Store
 from plait.table import Table
 from plait.testing import Fault, FaultStore, SeqIds, SimulatedCrashError, sim_ports
 from plait.txn.recovery import roll_back_failed
+from tests.support.build import ids, rows
 from tests.support.lending import Client, Keys, PlainStore, create_lent, lent_table, versions_in
 
 CALLS_MAX = 60
@@ -24,15 +24,6 @@ _NAMES = itertools.count()
 def ports() -> Ports:
     """Give a client its own ids, as every process has."""
     return sim_ports(ids=SeqIds(f"{next(_NAMES):06x}"))
-
-
-def rows(*ids: int) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64())})
-
-
-def ids(table: Table) -> list[int]:
-    found: list[int] = table.scan().to_arrow()["id"].to_pylist()
-    return sorted(found)
 
 
 def fresh() -> tuple[Store, Keys]:

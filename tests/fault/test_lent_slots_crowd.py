@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 
-import pyarrow as pa
 import pytest
 
 from plait.errors import LockUnavailableError, TableError
@@ -15,20 +14,12 @@ from plait.storage.port import Store
 from plait.table import Table
 from plait.testing import Fault, FaultStore, SimulatedCrashError
 from plait.txn.recovery import roll_back_failed
+from tests.support.build import ids, rows
 from tests.support.lending import Client, Keys, PlainStore, create_lent, lent_table, versions_in
 from tests.support.memory import forget
 
 CLIENTS, COMMITS = 4, 6
 KINDS = ("crash_before", "crash_after", "error", "lost_reply")
-
-
-def rows(*ids: int) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64())})
-
-
-def ids(table: Table) -> list[int]:
-    found: list[int] = table.scan().to_arrow()["id"].to_pylist()
-    return sorted(found)
 
 
 def silent_at(client: Client, call: int, after: bool) -> None:

@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from plait.errors import OptionError, StorageError, TableError
 from plait.storage import open_store
 from plait.testing import SimClock, sim_ports
 from plait.txn.table_handle import open_handle
+from tests.support import build
 from tests.support.effort import MORE
 from tests.support.place import quick_place
 
@@ -59,11 +61,7 @@ REFUSALS = (
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("x", pa.string())])
 
 Site = tuple[str, int, str]
-
-
-def rows(*ids: int) -> pa.Table:
-    """Return rows with these keys."""
-    return pa.table({"id": list(ids), "x": ["v"] * len(ids)}, schema=SCHEMA)
+rows = partial(build.rows, schema=SCHEMA, x="v")
 
 
 class System:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -13,10 +14,12 @@ from plait import ReplicationError, Table
 from plait.ports import SystemIds
 from plait.replicate import Replicas, Retries, SqlSink, repair, status
 from tests.services.postgresql import PostgreSql
+from tests.support import build
 
 pytestmark = pytest.mark.postgresql
 
 SCHEMA = "id bigint, region string, x double, rev string"
+rows = partial(build.rows, region="eu", x=0.0, rev="a")
 
 
 @pytest.fixture
@@ -29,11 +32,6 @@ def t(tmp_path) -> Table:
     return Table.create(
         str(tmp_path / "t"), SCHEMA, record_key="id", partition_by="region", ordering="rev"
     )
-
-
-def rows(*ids: int, x: float = 0.0, rev: str = "a") -> pa.Table:
-    count = len(ids)
-    return pa.table({"id": ids, "region": ["eu"] * count, "x": [x] * count, "rev": [rev] * count})
 
 
 def ask(sink: SqlSink, text: str) -> list[tuple[object, ...]]:

@@ -28,9 +28,9 @@ from plait.txn.recovery import roll_back_failed
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
 from tests.scheduler import Act, End, Oracle, Start
+from tests.support.build import LITTLE
 from tests.support.protocol import Hand, Work, client, create, marks_of, memory, upsert
 
-LITTLE = {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "1"}
 WRITES = (Operation.UPSERT.value, Operation.APPEND.value)
 DAY_MS = 86_400_000
 

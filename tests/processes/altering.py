@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 
 from plait import Table
 from plait.services.definition.alter import Alteration
 from scripts.column_matrix import ColumnChange
+from tests.support import build
 
 SCHEMA = pa.schema(
     [
@@ -33,12 +35,7 @@ ALTERS: dict[ColumnChange, Callable[[Alteration], Alteration]] = {
     ColumnChange.GENERATE: lambda change: change.generate("w", "v * 0 + 1"),
     ColumnChange.NOTE: lambda change: change.default("v", 3).comment("w", "a word"),
 }
-
-
-def rows(*ids: int, v: int | None = 0) -> pa.Table:
-    """Make rows that all have one value."""
-    data = {"id": ids, "v": [v] * len(ids), "w": [1] * len(ids), "o": ["o"] * len(ids)}
-    return pa.table(data, schema=SCHEMA)
+rows = partial(build.rows, schema=SCHEMA, v=0, w=1, o="o")
 
 
 def change_it(table: Table, change: ColumnChange) -> int:

@@ -23,6 +23,7 @@ from plait.write.request import merge_request
 from plait.write.writer import Writer
 from scripts.column_matrix import BESIDE, ColumnChange, Upshot, WorkInFlight
 from tests.processes.altering import SCHEMA, rows
+from tests.support.build import again, uri_of
 
 pytestmark = pytest.mark.processes
 _NAMES = itertools.count()
@@ -42,7 +43,7 @@ class Alterer:
         """Have it make a change, and wait until that is committed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        asked = {"uri": str(table.inspect.describe()["uri"]), "change": change.value}
+        asked = {"uri": uri_of(table), "change": change.value}
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         assert int(self._process.stdout.readline()) > 0
@@ -63,10 +64,6 @@ def make(other: Alterer, kind: str) -> Table:
     table = Table.create(uri, SCHEMA, record_key="id", buckets=2, table_type=kind)
     table.append(rows(1, 2, 3))
     return table
-
-
-def again(table: Table) -> Table:
-    return Table.open(str(table.inspect.describe()["uri"]))
 
 
 def begun(table: Table, work: WorkInFlight, stack: ExitStack, *, v: int | None) -> None:

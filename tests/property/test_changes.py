@@ -15,6 +15,7 @@ from plait.queries.pins import net_changes, pin_changes
 from plait.read.change_scan import ChangeScan
 from plait.read.changed import DELETE, INSERT, POST, PRE
 from plait.state.delta import changed_files
+from tests.support.build import make
 from tests.support.effort import share
 
 SCHEMA = pa.schema([("v", pa.int64()), ("p", pa.string()), ("id", pa.int64())])
@@ -221,8 +222,7 @@ def test_changes_without_a_key_are_the_least_inserts_and_deletes(
     table_type: str, work: list[Any]
 ) -> None:
     """Rows are told apart by what they hold; those that a rewrite carried along are no change."""
-    uri = f"memory://changes-{next(_NAMES)}"
-    table = Table.create(uri, SCHEMA, partition_by=["p"], table_type=table_type)
+    table = make(SCHEMA, record_key=(), partition_by=["p"], table_type=table_type)
     states: dict[int, Counter[Any]] = {0: Counter()}
     for step in work:
         last = max(states)

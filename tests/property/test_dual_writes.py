@@ -20,8 +20,9 @@ from plait.storage import open_store
 from plait.testing import sim_ports
 from plait.txn.recovery import roll_back_failed
 from plait.txn.table_handle import open_handle
+from tests.support.build import by_id
 from tests.support.memory import forget
-from tests.support.sinks import KeyValueSink, fresh
+from tests.support.sinks import fresh, held_by
 
 IDS = st.lists(st.integers(0, 4), min_size=1, max_size=3, unique=True)
 NAMES = ("one", "two")
@@ -103,7 +104,7 @@ class World:
 
     def repair(self, name) -> None:
         repair(self.table, self.sinks[name])
-        assert held(self.sinks[name]) == content(self.table)
+        assert held_by(self.sinks[name]) == by_id(self.table, "v")
 
     def restore(self) -> None:
         self.table.versions.restore(version=max(0, self.table.version - 1))
@@ -116,9 +117,9 @@ class World:
         told = {each.sink: each for each in status(self.table)}
         for name, sink in self.sinks.items():
             if name not in told:
-                assert held(sink) == {}
+                assert held_by(sink) == {}
             elif told[name].in_step and not told[name].pending:
-                assert held(sink) == content(self.table)
+                assert held_by(sink) == by_id(self.table, "v")
 
 
 def failing_at(call: str, nth: int) -> Callable[[str], None]:
@@ -130,15 +131,6 @@ def failing_at(call: str, nth: int) -> Callable[[str], None]:
             raise ValueError(message)
 
     return before
-
-
-def held(sink: KeyValueSink) -> dict[object, object]:
-    return {key[-1]: row["v"] for key, row in sink.place.rows.items()}
-
-
-def content(table: Table) -> dict[object, object]:
-    found = table.scan().to_arrow()
-    return dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
 
 
 @given(steps=STEPS, ordered=st.booleans())

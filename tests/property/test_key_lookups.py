@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection
 from unittest import mock
 
@@ -11,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait import Insert, Table, Update
+from tests.support.build import make
 from tests.support.effort import share
 
-NAMES = map(str, itertools.count())
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 ROWS = 120
 Held = dict[int, int]
@@ -76,9 +75,7 @@ def test_every_key_has_the_row_that_a_dictionary_has(
     table_type: str, acts: list[tuple[Callable[[Table, set[int], int, Held], Held], set[int]]]
 ) -> None:
     """INV-08: in files of 30 row groups, with key indexes of several blocks."""
-    table = Table.create(
-        f"memory://keys-{next(NAMES)}", SCHEMA, record_key="id", buckets=1, table_type=table_type
-    )
+    table = make(SCHEMA, buckets=1, table_type=table_type)
     held = {key: key * 37 % 101 for key in range(ROWS)}
     table.insert(pa.table([list(held), list(held.values())], schema=SCHEMA))
     with (

@@ -7,7 +7,6 @@ versions. Under any isolation, and each policy, no version has a key twice.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,10 +17,10 @@ from hypothesis import strategies as st
 from plait import Insert, Table, Update
 from plait.errors import ConflictError, DuplicateKeyError
 from plait.model.decision import CommitResult
+from tests.support.build import make
 from tests.support.effort import share
 from tests.support.protocol import beside
 
-_NAMES = itertools.count()
 _SCHEMA = pa.schema(
     [("id", pa.int64()), ("place", pa.string()), ("n", pa.int64()), ("at", pa.int64())]
 )
@@ -176,10 +175,8 @@ _STEPS = st.lists(
 
 
 def made(kind: str, policy: str, isolation: str, *, index: bool = False) -> Table:
-    table = Table.create(
-        f"memory://unique-model-{next(_NAMES)}",
+    table = make(
         "id bigint, place string, n bigint, at bigint",
-        record_key=["id"],
         partition_by=["place"],
         ordering="at",
         table_type=kind,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from plait import Scan, Table
+from plait import Table
 
 KEYED = "id bigint, v bigint"
 LITTLE: dict[str, object] = {
@@ -16,7 +16,7 @@ LITTLE: dict[str, object] = {
     "clean.grace": "0s",
     "clean.retain.versions": "1",
 }
-"""Properties with which a clean leaves the newest version alone."""
+"""Properties under which a clean keeps nothing but the newest version."""
 _NAMES = itertools.count()
 
 
@@ -90,7 +90,7 @@ def content(table: Table, version: int | None = None) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: next(iter(row.values())))
 
 
-def listed(table: Table | Scan, *columns: str, version: int | None = None) -> list[tuple[Any, ...]]:
+def listed(table: Table, *columns: str, version: int | None = None) -> list[tuple[Any, ...]]:
     """Return the rows of a table, or some columns of them, sorted."""
     found = table.scan(list(columns) or None, version=version).to_arrow().to_pylist()
     return sorted(tuple(row.values()) for row in found)

@@ -24,15 +24,14 @@ from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths
 from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import open_handle
+from tests.support.build import LITTLE
 from tests.support.memory import forget
 
 T = TypeVar("T")
 Files = dict[str, tuple[bytes, int]]
 SCHEMA = pa.schema([("id", pa.int64()), ("place", pa.string()), ("v", pa.int64())])
 PROPERTIES = {
-    "clean.retain.time": "0s",
-    "clean.retain.versions": "1",
-    "clean.grace": "0s",
+    **LITTLE,
     "checkpoint.interval": "2",
     "archive.keep": "1",
     "compact": "off",

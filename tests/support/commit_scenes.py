@@ -11,6 +11,7 @@ import datetime as dt
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -32,12 +33,14 @@ from plait.txn.reservation import publish_reservation
 from plait.txn.rollback import publish_rollback
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
+from tests.support import build
 from tests.support.forge import forge, forge_column
 from tests.support.protocol import Hand, Work
 from tests.support.watched import ROWS, Act, Scene
 
 DATED = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("value", pa.string())])
 OLD, NEW = dt.datetime(2001, 1, 1, tzinfo=dt.UTC), dt.datetime(2901, 1, 1, tzinfo=dt.UTC)
+rows = partial(build.rows, schema=ROWS, value="a")
 
 
 # --- writes by hand: one tiny file a bucket ---------------------------------------------------
@@ -404,10 +407,6 @@ def only(results: tuple[CommitResult, ...]) -> CommitResult | None:
 
 
 # --- the Arrow engine: carrying over, and staging again ---------------------------------------
-
-
-def rows(*ids: int, value: str = "a") -> pa.Table:
-    return pa.table({"id": list(ids), "value": [value] * len(ids)}, schema=ROWS)
 
 
 def dated(*ids: int, ts: dt.datetime = NEW) -> pa.Table:

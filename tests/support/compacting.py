@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 
 import pyarrow as pa
 
 from plait import Table
+from tests.support import build
 
 SCHEMA = "id bigint, place string, value bigint"
 Row = tuple[int, str, int]
-NAMES = map(str, itertools.count())
 
 
 def rows(*values: Row) -> pa.Table:
@@ -23,8 +22,7 @@ def rows(*values: Row) -> pa.Table:
 
 
 def make(table_type: str = "mor", *, keyed: bool = True, **contract: object) -> Table:
-    return Table.create(
-        f"memory://compaction-{next(NAMES)}",
+    return build.make(
         SCHEMA,
         record_key=["id"] if keyed else [],
         buckets=2 if keyed else None,

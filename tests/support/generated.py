@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from plait import Table
+from tests.support.build import again
 
 DDL = "id bigint, at timestamp, price int, amount int, day date, total bigint"
 RULES = {"day": "day(at)", "total": "price * amount"}
@@ -18,10 +19,6 @@ _ZONED = pa.timestamp("us", "UTC")
 def make(uri: str, **how: object) -> Table:
     asked: dict[str, object] = {"record_key": "id", "buckets": 2, "generated": RULES, **how}
     return Table.create(uri, asked.pop("ddl", DDL), **asked)  # type: ignore[arg-type]  # of several tests
-
-
-def again(table: Table) -> Table:
-    return Table.open(str(table.inspect.describe()["uri"]))
 
 
 def rows(ids: Sequence[int], price: int | None = 2, hours: int = 12) -> pa.Table:

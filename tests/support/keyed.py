@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-
-import pyarrow as pa
+from functools import partial
 
 from plait import Table
+from tests.support import build
 
 SCHEMA = "id bigint, ts bigint, value string"
 TYPES = ["cow", "mor"]
-_NAMES = itertools.count()
+rows = partial(build.tuples, "id ts value")
 
 
 def make(table_type: str, **definition: object) -> Table:
-    arguments: dict[str, object] = {
-        "record_key": ["id"],
-        "buckets": 1,
-        "table_type": table_type,
-        **definition,
-    }
-    return Table.create(f"memory://keyed-{next(_NAMES)}", SCHEMA, **arguments)  # type: ignore[arg-type]  # by name
-
-
-def rows(*values: tuple[int, int, str]) -> pa.Table:
-    ids, times, texts = zip(*values, strict=True)
-    return pa.table({"id": ids, "ts": times, "value": texts})
+    return build.make(SCHEMA, **{"buckets": 1, "table_type": table_type, **definition})
 
 
 def content(table: Table) -> dict[int, str]:

@@ -24,11 +24,11 @@ from plait.txn.recovery import roll_back_failed
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
 from tests.scheduler import Report, Scenario, Start, each_schedule
+from tests.support.build import LITTLE
 from tests.support.protocol import Work, client, create, memory
 from tests.support.trace import Event, RecordingStore, Trace
 
 Act = Callable[[TableHandle, Trace, str], object]
-LITTLE = {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "1"}
 _ACTOR = threading.local()
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -13,25 +13,19 @@ from plait import Table
 from plait.repush import RepushReport
 from plait.testing import Fault, FaultStore, SimulatedCrashError, open_wrapped
 from plait.timeline import paths
+from tests.support import build
+from tests.support.build import LITTLE, again, uri_of
 
-_NAMES = itertools.count()
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int64())])
 PHASES_MAX = 200
 Content = dict[int, tuple[str, int]]
-
-
-def rows(*ids: int, p: str = "x", v: int = 0) -> pa.Table:
-    return pa.table({"id": ids, "p": [p] * len(ids), "v": [v] * len(ids)}, schema=SCHEMA)
+rows = partial(build.rows, schema=SCHEMA, p="x", v=0)
 
 
 def make(**how: object) -> Table:
     """Make a table of the keys 0 to 9, in three commits."""
-    options = {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 1}
-    asked: dict[str, object] = {"record_key": "id", "buckets": 2, "properties": options, **how}
-    uri = f"memory://repush-unit-{next(_NAMES)}"
-    table = Table.create(uri, SCHEMA, **asked)  # type: ignore[arg-type]  # of several tests
-    table.append(rows(*range(5)))
-    table.append(rows(*range(5, 10), p="y"))
+    table = build.make(SCHEMA, append=rows(range(5)), **{"buckets": 2, "properties": LITTLE, **how})
+    table.append(rows(range(5, 10), p="y"))
     table.delete(where="id = 3")
     table.append(rows(3, v=1))
     return table
@@ -45,11 +39,6 @@ def content(table: Table, version: int | None = None) -> list[tuple[int, str, in
 
 FIRST = sorted([(i, "x" if i < 5 else "y", int(i == 3)) for i in range(10)])
 """What ``make`` leaves."""
-
-
-def again(table: Table) -> Table:
-    """Open it as another process does."""
-    return Table.open(str(table.inspect.describe()["uri"]))
 
 
 @dataclass
@@ -91,7 +80,7 @@ def killed(table: Table, nth: int, run: Callable[[Table], object]) -> bool:
     """Kill an operation before its nth storage call; return whether it came so far."""
     with suppress(SimulatedCrashError):
         dying, _ = open_wrapped(
-            str(table.inspect.describe()["uri"]),
+            uri_of(table),
             lambda s: FaultStore(s, [Fault("crash_before", nth=nth)]),
         )
         run(dying)

@@ -108,3 +108,8 @@ def failing(
             raise error or StorageError("the store is down", path="there")
 
     return before
+
+
+def held_by(sink: KeyValueSink) -> dict[object, object]:
+    """Return ``v`` of each row that a sink holds, by the last column of its key."""
+    return {key[-1]: row["v"] for key, row in sink.place.rows.items()}

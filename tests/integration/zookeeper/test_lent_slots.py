@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from plait.errors import CommitOutcomeUnknownError, OptionError
@@ -19,6 +18,7 @@ from plait.table import Table
 from plait.testing.lock_kit import until
 from tests.integration.zookeeper.sessions import beside
 from tests.services.zookeeper import ZooKeeper
+from tests.support.build import ids, rows
 
 pytestmark = pytest.mark.zookeeper
 
@@ -45,15 +45,6 @@ for number in range(first, first + 10):
 print("done", flush=True)
 sys.stdin.readline()
 """
-
-
-def rows(*ids: int) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64())})
-
-
-def ids(table: Table) -> list[int]:
-    found: list[int] = table.scan().to_arrow()["id"].to_pylist()
-    return sorted(found)
 
 
 @pytest.fixture
