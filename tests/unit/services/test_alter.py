@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -22,32 +22,12 @@ from plait.repush.begin import RepushRequest, begin
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow
 from plait.services.definition.alter import Alteration
+from tests.support import build
+from tests.support.build import again, content
 
-_NAMES = itertools.count()
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int32())])
-
-
-def rows(*ids: int, v: int = 0) -> pa.Table:
-    return pa.table({"id": ids, "p": ["x"] * len(ids), "v": [v] * len(ids)}, schema=SCHEMA)
-
-
-def make(**how: object) -> Table:
-    asked: dict[str, object] = {"record_key": "id", "buckets": 2, **how}
-    uri = f"memory://alter-{next(_NAMES)}"
-    table = Table.create(uri, SCHEMA, **asked)  # type: ignore[arg-type]  # of several tests
-    table.append(rows(1, 2, 3))
-    return table
-
-
-def again(table: Table) -> Table:
-    return Table.open(str(table.inspect.describe()["uri"]))
-
-
-def content(table: Table, version: int | None = None) -> list[dict[str, object]]:
-    found = again(table).scan(version=version).to_arrow().to_pylist()
-    return sorted(found, key=lambda row: int(row["id"]))
-
-
+rows = partial(build.rows, schema=SCHEMA, p="x", v=0)
+make = partial(build.make, SCHEMA, append=rows(1, 2, 3), buckets=2)
 FIRST = [{"id": number, "p": "x", "v": 0} for number in (1, 2, 3)]
 
 
@@ -98,10 +78,9 @@ def test_rows_that_come_without_a_column_have_the_default_of_their_time() -> Non
 def test_bounds_of_files_from_before_hold_for_the_wider_type() -> None:
     """No file is left out whose rows match."""
     kinds = {"f": pa.float32(), "d": pa.date32(), "m": pa.decimal128(4, 1), "n": pa.int8()}
-    uri = f"memory://alter-{next(_NAMES)}"
     properties = {"checkpoint.interval": 2}
-    table = Table.create(
-        uri, pa.schema([("id", pa.int64()), *kinds.items()]), properties=properties
+    table = build.make(
+        pa.schema([("id", pa.int64()), *kinds.items()]), record_key=(), properties=properties
     )
     values = [
         pa.array([text]).cast(kind)
@@ -183,7 +162,7 @@ def test_a_column_that_the_table_lives_by_has_no_default(
         table.alter.columns().default(column, value).commit()
     assert table.version == 1
     assert table.alter.columns().default(column, None).commit() is None
-    dated = Table.create(f"memory://alter-{next(_NAMES)}", "id bigint, d date", ttl="d 30d row")
+    dated = build.make("id bigint, d date", record_key=(), ttl="d 30d row")
     with pytest.raises(SchemaError, match="default"):
         dated.alter.columns().default("d", "2026-01-31").commit()
 
@@ -358,7 +337,7 @@ def test_a_literal_means_the_same_value_of_a_wider_type(what: str, name: str) ->
     """INV-07: what was parsed for the column as it was is done to the column as it is."""
     kind, wider, literal = NARROW[name]
     schema = pa.schema([(name, kind), ("gone", pa.bool_())])
-    table = Table.create(f"memory://alter-{next(_NAMES)}", schema, isolation="serializable")
+    table = build.make(schema, record_key=(), isolation="serializable")
     table.append(pa.table({name: pa.array(VALUES[name]).cast(kind)}))
     with again(table).transaction() as txn:
         EXPRESSIONS[what](txn, name, literal)
@@ -374,7 +353,7 @@ MEMBERS = pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.int32()), ("b
 
 def test_a_name_inside_a_struct_stands_for_the_same_column() -> None:
     schema = "id bigint, s struct<a:int,b:int>"
-    table = Table.create(f"memory://alter-{next(_NAMES)}", schema, record_key="id")
+    table = build.make(schema)
     table.append(pa.table({"id": [1], "s": [{"a": 1, "b": 2}]}, schema=MEMBERS))
     work = ExitStack()
     work.enter_context(again(table).transaction()).delete(where="s.a = 1")

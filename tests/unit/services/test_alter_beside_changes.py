@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 
 from plait import ConstraintError, RetryableConflictError, SchemaError, Table
+from tests.support import build
+from tests.support.build import again, content
 from tests.support.protocol import beside
 
-_NAMES = map(str, itertools.count())
 _INT = pa.int32()
 
 
 def make(schema: str = "id bigint, c int", **how: object) -> Table:
-    uri = f"memory://columns-meet-{next(_NAMES)}"
-    table = Table.create(uri, schema, **{"record_key": "id", "buckets": 1, **how})  # type: ignore[arg-type]  # of several tests
-    table.upsert(pa.table({"id": [1], schema.split()[2]: pa.array([1], _INT)}))
-    return table
-
-
-def again(table: Table) -> Table:
-    return Table.open(str(table.inspect.describe()["uri"]))
-
-
-def rows(table: Table) -> list[dict[str, object]]:
-    return sorted(again(table).scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+    first = pa.table({"id": [1], schema.split()[2]: pa.array([1], _INT)})
+    return build.make(schema, upsert=first, **{"buckets": 1, **how})
 
 
 Change = Callable[[Table], object]
@@ -48,7 +38,7 @@ def test_values_that_rows_bring_survive_a_column_that_came_and_went(first: str) 
 
     client = beside(table, "publish", twice)
     client.insert(pa.table({"id": [2], "x": [9]}), evolve="add", on_conflict="retry")
-    assert next(row for row in rows(table) if row["id"] == 2)["x"] == 9
+    assert next(row for row in content(table) if row["id"] == 2)["x"] == 9
 
 
 @pytest.mark.parametrize("first", _BRINGING)
@@ -63,9 +53,9 @@ def test_values_that_rows_bring_never_come_under_another_name(first: str) -> Non
     try:
         client.insert(pa.table({"id": [2], "x": [9]}), evolve="add", on_conflict="retry")
     except RetryableConflictError:
-        assert all(row["id"] != 2 for row in rows(table))
+        assert all(row["id"] != 2 for row in content(table))
     else:
-        found = next(row for row in rows(table) if row["id"] == 2)
+        found = next(row for row in content(table) if row["id"] == 2)
         assert (found["x"], found["y"]) == (9, None)
 
 
@@ -75,14 +65,12 @@ def test_rows_that_bring_a_part_of_a_column_with_another_name_now_are_a_conflict
     more = pa.table({"id": [2], "s": [{"a": 1, "n": 2}]})
     with pytest.raises(RetryableConflictError):
         client.insert(more, evolve="add", on_conflict="raise")
-    assert len(rows(table)) == 1
+    assert len(content(table)) == 1
 
 
 def _nested() -> Table:
-    uri = f"memory://columns-meet-{next(_NAMES)}"
-    table = Table.create(uri, "id bigint, s struct<a: bigint>", record_key="id")
-    table.upsert(pa.table({"id": [1], "s": [{"a": 1}]}))
-    return table
+    first = pa.table({"id": [1], "s": [{"a": 1}]})
+    return build.make("id bigint, s struct<a: bigint>", upsert=first)
 
 
 # --- constraints ---------------------------------------------------------------------------------
@@ -134,8 +122,7 @@ def test_a_column_that_is_required_and_renamed_at_once_has_no_nulls() -> None:
 
 @pytest.mark.parametrize("predicate", ["false", "NOT true"])
 def test_a_check_that_no_row_holds_lets_none_in(predicate: str) -> None:
-    uri = f"memory://columns-meet-{next(_NAMES)}"
-    table = Table.create(uri, "id bigint", record_key="id", checks={"none": predicate})
+    table = build.make("id bigint", checks={"none": predicate})
     with pytest.raises(ConstraintError, match="none"):
         table.upsert(pa.table({"id": [1]}))
     assert table.scan().count() == 0
@@ -152,7 +139,7 @@ def test_a_client_that_has_slept_gives_its_rows_what_the_table_says_now() -> Non
     sleeper.scan().count()
     table.alter.columns().default("c", 8).commit()
     sleeper.insert(pa.table({"id": [2]}))
-    assert rows(table)[-1] == {"id": 2, "c": 8}
+    assert content(table)[-1] == {"id": 2, "c": 8}
     slept = again(table)
     slept.scan().count()
     table.alter.columns().drop("c").commit()
@@ -162,7 +149,7 @@ def test_a_client_that_has_slept_gives_its_rows_what_the_table_says_now() -> Non
     slept.scan().count()
     table.alter.columns().drop("gone").commit()
     slept.insert(pa.table({"id": [4], "x": [5]}), evolve="add")
-    assert rows(table)[-1] == {"id": 4, "x": 5}
+    assert content(table)[-1] == {"id": 4, "x": 5}
     assert again(table).schema.names == ["id", "x"]
 
 

@@ -23,6 +23,7 @@ from plait.txn.read_pin import TTL_S, ReadPin
 from plait.txn.recovery import roll_back, roll_back_failed
 from plait.txn.table_decisions import set_properties
 from plait.txn.transaction import OptimisticTransaction
+from tests.support.build import LITTLE
 from tests.support.forge import forge
 from tests.support.protocol import (
     Phases,
@@ -34,12 +35,6 @@ from tests.support.protocol import (
     memory,
     upsert,
 )
-
-LITTLE: dict[str, object] = {
-    "clean.retain.time": "0s",
-    "clean.grace": "0s",
-    "clean.retain.versions": "1",
-}
 
 
 @pytest.fixture

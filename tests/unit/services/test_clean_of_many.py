@@ -17,13 +17,9 @@ from plait.services.verify.checks import verify
 from plait.storage.memory import MemoryStore
 from plait.testing import SimClock
 from plait.txn.table_decisions import set_properties
+from tests.support.build import LITTLE
 from tests.support.protocol import Phases, client, create, listed, memory, upsert
 
-LITTLE: dict[str, object] = {
-    "clean.retain.time": "0s",
-    "clean.grace": "0s",
-    "clean.retain.versions": "1",
-}
 ROUNDS = 6
 
 

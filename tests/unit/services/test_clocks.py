@@ -22,14 +22,10 @@ from plait.testing import Fault, FaultStore, SimClock
 from plait.timeline.pending import load_pending
 from plait.txn.read_pin import ReadPin, load_read_pins
 from plait.txn.recovery import maintain, roll_back_failed
+from tests.support.build import LITTLE
 from tests.support.protocol import Work, client, create, listed, memory, upsert
 
 AHEAD_MS = 26 * 3_600_000
-LITTLE: dict[str, object] = {
-    "clean.retain.time": "0s",
-    "clean.grace": "0s",
-    "clean.retain.versions": "1",
-}
 
 
 class _Silent:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -11,9 +10,9 @@ import pytest
 
 from plait import Table
 from plait.errors import OptionError
+from tests.support import build
 from tests.support.protocol import beside
 
-NAMES = map(str, itertools.count())
 SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.float64()), ("day", pa.string())])
 ROWS = 4_000
 WRITES: dict[str, Callable[[Table], object]] = {
@@ -31,9 +30,9 @@ def rows(seed: int, *, day: str = "a") -> pa.Table:
 
 
 def make(table_type: str = "mor", **properties: object) -> Table:
-    table = Table.create(
-        f"memory://clustering-{next(NAMES)}",
+    table = build.make(
         SCHEMA,
+        record_key=(),
         table_type=table_type,
         properties={"file.size.target": "4KiB", "write.buffer.size": "4MiB", **properties},
     )
@@ -147,7 +146,7 @@ def test_what_is_no_order_is_refused_before_anything_is_written(
 
 def test_a_column_may_have_the_name_of_the_one_that_sorts() -> None:
     """INV-14: runs on the local disk have a column more, which is told by its position."""
-    table = Table.create(f"memory://clustering-{next(NAMES)}", "place bigint, x bigint")
+    table = build.make("place bigint, x bigint", record_key=())
     for start in (0, 100):
         ids = list(range(start, start + 100))
         table.append(pa.table({"place": ids, "x": [-id_ for id_ in ids]}))
@@ -161,9 +160,9 @@ def test_a_column_may_have_the_name_of_the_one_that_sorts() -> None:
 @pytest.mark.parametrize("kind", ["sort", "hilbert"])
 def test_clustered_files_are_of_the_target_size_however_small_the_buffer_is(kind: str) -> None:
     """INV-14: else a compaction would call them small, and `optimize` would never be done."""
-    table = Table.create(
-        f"memory://clustering-{next(NAMES)}",
+    table = build.make(
         "x bigint, y bigint, text string",
+        record_key=(),
         properties={
             "file.size.target": "32KiB",
             "write.buffer.size": "256KiB",

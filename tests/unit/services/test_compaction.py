@@ -11,6 +11,7 @@ from plait.errors import CorruptMetadataError, RetryableConflictError
 from plait.model.decision import SCOPE_TABLE, Reserved, Scope
 from plait.model.instant import Operation
 from plait.txn.reservation import publish_reservation
+from tests.support.build import again
 from tests.support.compacting import content, expected, files, filled, make, rows, sound
 from tests.support.forge import forge_schema
 from tests.support.protocol import beside
@@ -208,7 +209,7 @@ def test_a_compaction_is_no_rival_on_a_table_for_one_writer() -> None:
     held = filled(table)
 
     def write() -> None:
-        Table.open(str(table.inspect.describe()["uri"])).upsert(rows((1, "a", 5)))
+        again(table).upsert(rows((1, "a", 5)))
 
     report = beside(table, "publish", write).maintenance.compact(full=True)
     assert len(report.commits) == 1
@@ -233,7 +234,7 @@ def test_maps_are_condemned_with_the_rewrite_and_kept_for_writers_that_began_bef
 
     def meanwhile() -> None:
         table.maintenance.compact(full=True)
-        Table.open(str(table.inspect.describe()["uri"])).maintenance.clean()
+        again(table).maintenance.clean()
         assert maps()
 
     writer = beside(table, "publish", meanwhile)
@@ -350,7 +351,7 @@ def test_a_compaction_gives_up_when_a_restore_brings_columns_back() -> None:
     forge_schema(table._handle.store, lambda arrow: arrow.remove(arrow.get_field_index("place")))
     service = beside(table, "publish", lambda: table.versions.restore(version=before))
     assert service.maintenance.compact(full=True).commits == ()
-    assert content(Table.open(str(table.inspect.describe()["uri"]))) == expected(held)
+    assert content(again(table)) == expected(held)
 
 
 def test_a_compaction_whose_own_map_is_gone_says_so_and_leaves_nothing(monkeypatch) -> None:

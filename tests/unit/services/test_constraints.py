@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -17,32 +17,15 @@ from plait.expr.checks import renamed_check
 from plait.model.schema import Check
 from plait.model.steps import AddCheck, DropCheck, RequireColumn
 from plait.services.definition.alter import alter
+from tests.support import build
+from tests.support.build import again, listed
 
-_NAMES = itertools.count()
 SCHEMA = pa.schema([("id", pa.int64()), ("low", pa.int32()), ("high", pa.int32())])
 RULE = {"order": "low <= high"}
 
 
-def rows(*ids: int, low: int | None = 0, high: int | None = 5) -> pa.Table:
-    data = {"id": ids, "low": [low] * len(ids), "high": [high] * len(ids)}
-    return pa.table(data, schema=SCHEMA)
-
-
-def make(**how: object) -> Table:
-    asked: dict[str, object] = {"record_key": "id", "buckets": 2, "checks": RULE, **how}
-    table = Table.create(f"memory://checks-{next(_NAMES)}", SCHEMA, **asked)  # type: ignore[arg-type]  # of several tests
-    table.append(rows(1, 2))
-    return table
-
-
-def again(table: Table) -> Table:
-    return Table.open(str(table.inspect.describe()["uri"]))
-
-
-def content(table: Table) -> list[tuple[object, ...]]:
-    return sorted(tuple(row.values()) for row in again(table).scan().to_arrow().to_pylist())
-
-
+rows = partial(build.rows, schema=SCHEMA, low=0, high=5)
+make = partial(build.make, SCHEMA, append=rows(1, 2), buckets=2, checks=RULE)
 BAD = rows(2, 3, 4, low=9)
 WRITES: dict[str, Callable[[Table], object]] = {
     "append": lambda table: table.append(rows(3, 4, 5, low=9)),
@@ -72,7 +55,7 @@ def test_no_operation_makes_rows_that_break_a_check(name: str, kind: str) -> Non
     assert (facts["constraint"], facts["predicate"]) == ("order", "low <= high")
     assert facts["rows"] >= 1
     assert facts["sample"]["low"] > facts["sample"]["high"]
-    assert content(table) == [(1, 0, 5), (2, 0, 5)]
+    assert listed(table) == [(1, 0, 5), (2, 0, 5)]
     assert not table.check.verify(data=True).problems
 
 
@@ -86,7 +69,7 @@ def test_a_block_and_a_stream_are_checked_too() -> None:
     epoch = table.stream("app").writer("upsert", after=None, end="1")
     with pytest.raises(ConstraintError), epoch as writer:
         writer.write(BAD)
-    assert content(table) == [(1, 0, 5), (2, 0, 5)]
+    assert listed(table) == [(1, 0, 5), (2, 0, 5)]
 
 
 def test_every_row_of_a_table_in_memory_is_counted() -> None:
@@ -101,7 +84,7 @@ def test_null_breaks_no_check_and_a_deleted_row_is_asked_nothing() -> None:
     table = make()
     table.append(rows(3, low=None))
     table.delete(keys=rows(1).select(["id"]))
-    assert content(table) == [(2, 0, 5), (3, None, 5)]
+    assert listed(table) == [(2, 0, 5), (3, None, 5)]
 
 
 def test_a_check_that_cannot_be_computed_for_a_row_says_which() -> None:
@@ -111,7 +94,7 @@ def test_a_check_that_cannot_be_computed_for_a_row_says_which() -> None:
         table.append(pa.concat_tables([rows(3), rows(4, high=0), rows(5, high=1)]))
     assert caught.value.facts["column"] == "high"
     assert caught.value.facts["sample"] == {"high": "0", "id": "4", "low": "0"}
-    assert content(table) == [(1, 0, 5), (2, 0, 5)]
+    assert listed(table) == [(1, 0, 5), (2, 0, 5)]
     with pytest.raises(BadRecordError, match=r"constraint 'low'.*divide by zero"):
         table.alter.columns().add_check("low", "10 / low < 9").commit()
     assert table.alter.columns().add_check(
@@ -185,8 +168,8 @@ def test_a_writer_that_staged_before_the_check_is_judged_in_its_commit(
         else:
             with pytest.raises(ConstraintError):
                 work.close()
-            assert content(table) == [(1, 0, 5), (2, 0, 5)]
-        assert all(int(str(row[1])) < 4 for row in content(table))
+            assert listed(table) == [(1, 0, 5), (2, 0, 5)]
+        assert all(int(str(row[1])) < 4 for row in listed(table))
         assert not table.check.verify(data=True).problems
 
 

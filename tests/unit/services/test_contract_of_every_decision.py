@@ -29,6 +29,7 @@ from plait.txn.reservation import publish_reservation
 from plait.txn.table_decisions import change_table
 from plait.txn.table_handle import TableHandle
 from plait.write.request import write_request
+from tests.support.build import LITTLE, again
 from tests.support.dead import bury
 from tests.support.streams import ready
 
@@ -79,7 +80,7 @@ def _coordinated(table: Table) -> Prepared:
 
 def _take_over(table: Table) -> Prepared:
     """Begin a coordinator beside one that is older."""
-    older = Table.open(str(table.inspect.describe()["uri"])).stream("several")
+    older = again(table).stream("several")
     older.coordinator(Hub().coordinator(), "upsert").start()
     return table.stream("several").coordinator(Hub().coordinator(), "upsert").start
 
@@ -114,7 +115,7 @@ def _optimize(table: Table) -> Prepared:
 
 
 def _clean(table: Table) -> Prepared:
-    table.alter.set({"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 1})
+    table.alter.set(LITTLE)
     table.upsert(ROWS)
     table.upsert(ROWS)
     assert table.maintenance.clean(dry_run=True).condemned
@@ -348,7 +349,7 @@ def _of_others(table: Table, case: Callable[[Table], Prepared]) -> set[Instant]:
         if case is _take_over
         else set()
     )
-    writer = Table.open(str(table.inspect.describe()["uri"])).writer("upsert")
+    writer = again(table).writer("upsert")
     writer.__enter__()
     return {*begun, writer.instant}
 

@@ -17,9 +17,9 @@ from plait.errors import (
 )
 from plait.testing import SimClock, sim_ports
 from plait.txn.table_decisions import change_table, create_table
+from tests.support import build
 from tests.support.expiry import (
     KINDS,
-    NAMES,
     NEW,
     OLD,
     YOUNG,
@@ -88,8 +88,7 @@ def test_files_without_bounds_are_read_before_their_partition_goes() -> None:
     """The metadata has bounds of the first columns only."""
     wide = [(f"c{i}", pa.int64()) for i in range(40)]
     schema = pa.schema([("p", pa.string()), *wide, ("ts", pa.timestamp("us", "UTC"))])
-    uri = f"memory://expiry-unit-{next(NAMES)}"
-    table = Table.create(uri, schema, partition_by=["p"], ttl="ts 1d partition")
+    table = build.make(schema, record_key=(), partition_by=["p"], ttl="ts 1d partition")
     for p, ts in (("old", OLD), ("new", NEW), ("mixed", OLD), ("mixed", NEW)):
         values = {name: [0] for name, _ in wide}
         table.append(pa.table({"p": [p], **values, "ts": pa.array([ts], schema.field("ts").type)}))
@@ -176,7 +175,7 @@ def test_the_time_to_live_is_set_changed_and_taken_away_by_decisions() -> None:
     decision = table._handle.cache.timeline.find(version)
     assert decision is not None
     assert "ttl-1" in decision.features
-    again = Table.open(str(table.inspect.describe()["uri"]))
+    again = build.again(table)
     assert again.maintenance.expire(dry_run=True).tasks
     done = again.maintenance.expire().commits[0]
     decided = table._handle.cache.timeline.find(done.version)
@@ -218,9 +217,7 @@ def test_a_time_to_live_that_makes_no_sense_is_refused(ttl: object, error: type)
 
 
 def test_a_column_called_written_is_not_taken_for_the_time_of_commits() -> None:
-    table = Table.create(
-        f"memory://expiry-unit-{next(NAMES)}", "Written date, p string", partition_by="p"
-    )
+    table = build.make("Written date, p string", record_key=(), partition_by="p")
     with pytest.raises(OptionError):
         table.alter.set_ttl("written 1d partition")
 

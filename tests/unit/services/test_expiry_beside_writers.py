@@ -12,6 +12,7 @@ from plait.errors import RetryableConflictError, SchemaMismatchError
 from plait.model.instant import Operation
 from plait.model.request import WriteRequest
 from plait.txn.transaction import OptimisticTransaction
+from tests.support.build import again
 from tests.support.expiry import (
     KINDS,
     NEW,
@@ -195,7 +196,7 @@ def test_a_partition_where_a_living_writer_would_do_work_again_is_left_to_the_ne
 def test_a_single_writer_and_an_expiry_are_no_rivals() -> None:
     """INV-15: each begins beside the other."""
     table = filled(make("mor", concurrency="single_writer", failed_writes="eager"))
-    other = Table.open(str(table.inspect.describe()["uri"]))
+    other = again(table)
     beside(table, "publish", lambda: other.upsert(rows((1, NEW, "b", 5)))).maintenance.expire()
     table.append(rows((70, OLD, "a", 0)))
     beside(table, "publish", other.maintenance.expire).upsert(rows((2, NEW, "a", 6)))

@@ -14,6 +14,7 @@ from plait.testing import SimClock
 from plait.timeline import paths
 from plait.txn.recovery import roll_back
 from plait.txn.table_decisions import set_properties
+from tests.support.build import LITTLE
 from tests.support.protocol import Phases, Work, client, create, listed, memory, upsert
 
 LOST = "data/00000-20260101000000000-eeeeeeeeeeeeeeee-0-0000.base.parquet"
@@ -133,8 +134,7 @@ def test_what_a_plan_says_of_a_file_is_not_trusted(store: MemoryStore, clock: Si
 
 def test_a_file_that_a_decision_named_is_never_removed(store: MemoryStore, clock: SimClock) -> None:
     """INV-06: that a checkpoint does not know it any more proves nothing."""
-    options = {"clean.retain.time": "0s", "clean.retain.versions": "1", "clean.grace": "0s"}
-    set_properties(client(store, clock), options)
+    set_properties(client(store, clock), LITTLE)
     clock.advance(1)
     before = {path: store.find(path) or b"" for path in listed(store, "data")}
     deleted = clean(client(store, clock)).deleted

@@ -21,6 +21,7 @@ from plait.model.decision import Cleaned
 from plait.model.instant import Action, Operation
 from plait.storage.local import LocalStore
 from plait.testing import sim_ports
+from tests.support.build import again
 from tests.support.forge import forge, rewrite
 
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
@@ -191,7 +192,7 @@ def test_a_horizon_above_the_newest_version_lets_nobody_read_or_write(
         document["cleaned"] = {"horizon": 9, "final": 9, "condemned": [], "deleted": []}
 
     rewrite(table._handle.store, table.version, lie)
-    opened = Table.open(table._handle.store.address.uri)
+    opened = again(table)
     with pytest.raises(InstantExpiredError) as caught:
         opened.upsert(ROWS) if act == "write" else opened.scan()
     assert caught.value.facts["oldest"] == 9

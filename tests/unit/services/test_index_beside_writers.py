@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import PurePosixPath
 
-import pyarrow as pa
 import pytest
 
 from plait import Table
@@ -19,21 +19,17 @@ from plait.services.index.publish import ROUNDS_MAX
 from plait.storage.port import Store
 from plait.testing import Fault, FaultStore, open_wrapped
 from plait.timeline import paths
+from tests.support import build
+from tests.support.build import again, make
 
 KEYS = 40
-_NAMES = map(str, itertools.count())
 _MANIFESTS = f"{paths.INDEX}/*.json"
-
-
-def rows(ids: list[int], v: int = 0) -> pa.Table:
-    return pa.table({"id": ids, "p": ["xy"[i % 2] for i in ids], "v": [v] * len(ids)})
+rows = partial(build.rows, p=lambda i: "xy"[i % 2], v=0)
 
 
 def made() -> Table:
-    table = Table.create(
-        f"memory://index-beside-writers-{next(_NAMES)}",
+    table = make(
         "id bigint, p string, v bigint",
-        record_key="id",
         partition_by="p",
         buckets=1,
         table_type="mor",
@@ -42,10 +38,6 @@ def made() -> Table:
     table.upsert(rows(list(range(KEYS))))
     table.index.create()
     return table
-
-
-def again(table: Table) -> Table:
-    return Table.open(table._handle.store.address.uri)
 
 
 def disturbed(table: Table, act: Callable[[], object], *, times: int = 1) -> Table:
@@ -135,7 +127,7 @@ def test_merge_takes_in_nothing_of_another_table() -> None:
     theirs = load_newest(other._handle.store, str(other.index.status().name))
     assert theirs is not None
     forged = replace(theirs, index=str(table.index.status().name), number=1)
-    table.upsert(rows([3], 7))
+    table.upsert(rows([3], v=7))
 
     def published() -> object:
         return publish_manifest(table._handle.store, forged)
@@ -162,7 +154,7 @@ def test_build_that_a_restore_or_a_repush_made_useless_is_done_again(change: str
     """INV-04: what it found is not there any more."""
     table = made()
     other, loaded = again(table), 1
-    table.upsert(rows([3], 7))
+    table.upsert(rows([3], v=7))
     acts: dict[str, Callable[[], object]] = {
         "restore": lambda: other.versions.restore(version=loaded),
         "repush": lambda: other.layout.repush(buckets=3),
@@ -178,7 +170,7 @@ def test_build_that_is_made_useless_each_time_says_so() -> None:
     other = again(table)
 
     def restored() -> object:
-        other.upsert(rows([3], 7))
+        other.upsert(rows([3], v=7))
         return other.versions.restore(version=1)
 
     with pytest.raises(PlanStaleError):
@@ -192,7 +184,7 @@ def test_build_that_is_made_useless_each_time_says_so() -> None:
 def test_merge_of_large_runs_is_not_lost_to_a_small_one() -> None:
     """INV-11: each takes in what the other one published."""
     table = made()
-    table.upsert(rows(list(range(KEYS // 2)), 1))
+    table.upsert(rows(list(range(KEYS // 2)), v=1))
     merged = fold_index(disturbed(table, hurried(table), times=3)._handle)
     assert merged is not None
     manifest = load_newest(table._handle.store, str(table.index.status().name))
@@ -236,7 +228,7 @@ def test_files_of_a_build_that_died_go_when_its_read_pin_is_gone() -> None:
 def test_run_of_a_time_before_a_restore_is_not_published_after_it() -> None:
     """INV-04: rows came back that it would hide, or that it does not have."""
     table = made()
-    table.upsert(rows([3], 7))
+    table.upsert(rows([3], v=7))
 
     def restored() -> object:
         again(table).versions.restore(version=1)
@@ -254,7 +246,7 @@ def test_look_up_at_work_keeps_the_runs_of_the_manifest_before_the_newest() -> N
     table = made()
     store, name = table._handle.store, str(table.index.status().name)
     before = load_newest(store, name)
-    table.upsert(rows(list(range(KEYS)), 1))
+    table.upsert(rows(list(range(KEYS)), v=1))
     assert fold_index(table._handle) is not None
     after = load_newest(store, name)
     assert before is not None

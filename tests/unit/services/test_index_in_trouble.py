@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -13,26 +13,19 @@ from plait.index.manifest import list_manifests
 from plait.queries.lookup import look_up
 from plait.timeline import paths
 from plait.txn import key_window
+from tests.support import build
+from tests.support.build import again, uri_of
 
-_NAMES = map(str, itertools.count())
 _IDS = list(range(20))
+rows = partial(build.rows, p=lambda key: "xy"[key % 2])
 
 
 def make(table_type: str = "cow", **how: object) -> Table:
     """Make a table of 20 keys in two partitions, with an index."""
-    asked = {"record_key": "id", "partition_by": "p", "buckets": 1, "table_type": table_type, **how}
-    table = Table.create(f"memory://trouble-{next(_NAMES)}", "id bigint, p string", **asked)  # type: ignore[arg-type]  # of several tests
-    table.upsert(rows(*_IDS))
+    asked = {"partition_by": "p", "buckets": 1, "table_type": table_type, **how}
+    table = build.make("id bigint, p string", upsert=rows(_IDS), **asked)
     table.index.create()
     return table
-
-
-def rows(*ids: int) -> pa.Table:
-    return pa.table({"id": ids, "p": ["xy"[i % 2] for i in ids]})
-
-
-def again(table: Table) -> Table:
-    return Table.open(str(table.inspect.describe()["uri"]))
 
 
 def shown(rows: pa.Table) -> list[tuple[int, str]]:
@@ -78,7 +71,7 @@ def test_decisions_that_are_lost_behind_a_checkpoint_lose_no_row_of_a_look_up() 
     table = make(properties={"checkpoint.interval": 5})
     for i in range(20, 33):
         table.upsert(rows(i))
-    store, uri = table._handle.store, str(table.inspect.describe()["uri"])
+    store, uri = table._handle.store, uri_of(table)
     store.delete([paths.slot(v) for v in range(6, table.version + 1)])
     stranger = Table.open(uri)
     ids = list(range(40))
@@ -167,8 +160,7 @@ def test_a_commit_of_more_keys_than_are_held_costs_time_and_no_row(
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_two_keys_with_one_hash_are_both_found(table_type: str) -> None:
     """INV-08: keys are equal if their values are."""
-    table = Table.create(
-        f"memory://trouble-{next(_NAMES)}",
+    table = build.make(
         "a bigint, b bigint, p string",
         record_key=["a", "b"],
         partition_by="p",

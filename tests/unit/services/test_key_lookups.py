@@ -23,6 +23,7 @@ from plait.model.changes import BASE, LOG
 from plait.services.verify.repair import plan_repair, repair
 from plait.storage.local import LocalStore
 from plait.testing import CountingStore, open_wrapped
+from tests.support.build import uri_of
 
 ROWS = 4_000
 SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.int64()), ("text", pa.string())])
@@ -164,7 +165,7 @@ def test_a_look_up_by_key_opens_at_most_two_data_files_after_any_number_of_upser
 def base_of(table: Table) -> Path:
     files = table.inspect.files().to_pylist()
     path = max(files, key=lambda file: file["rows"])["path"]
-    return Path(str(table.inspect.describe()["uri"]), path)
+    return Path(uri_of(table), path)
 
 
 def index_start(path: Path) -> int:
@@ -232,7 +233,7 @@ def test_verify_finds_a_damaged_index_and_repair_says_what_to_do(
     assert "cluster" in finding.what
     damaged = path.read_bytes()
     backup = tmp_path / "backup"
-    shutil.copytree(str(clustered.inspect.describe()["uri"]), backup)
+    shutil.copytree(uri_of(clustered), backup)
     handle = clustered._handle
     (finding,) = plan_repair(handle, LocalStore(str(backup))).findings
     assert finding.answer == "choose"  # the copy is damaged in the same place

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -13,9 +12,9 @@ import pytest
 from plait import Delete, Insert, Table, Update
 from plait.errors import DuplicateKeyError, OptionError
 from plait.model.order import KEY_ORDER, NO_ORDER, Order
+from tests.support import build
 from tests.support.protocol import beside
 
-NAMES = map(str, itertools.count())
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("name", pa.string()), ("x", pa.int64()), ("y", pa.int64())]
 )
@@ -42,8 +41,7 @@ def rows(ids: object, seed: int) -> pa.Table:
 
 def make(table_type: str, key: str = "number", **properties: object) -> Table:
     """Give a table of two buckets, in which some rows are replaced and some are gone."""
-    table = Table.create(
-        f"memory://ordered-{next(NAMES)}",
+    table = build.make(
         SCHEMA,
         record_key=KEYS[key],
         buckets=2,
@@ -174,10 +172,8 @@ def groups(table: Table, low: int, high: int) -> tuple[int, int]:
 
 def test_a_range_meets_few_row_groups_of_a_bucket() -> None:
     """1 % of the values: at most two of many, where all were met before."""
-    table = Table.create(
-        f"memory://ordered-{next(NAMES)}",
+    table = build.make(
         SCHEMA,
-        record_key="id",
         buckets=1,
         properties={"cluster.by": "x", "cluster.kind": "sort", "write.buffer.size": "1MiB"},
     )
@@ -308,7 +304,7 @@ def test_an_order_that_there_cannot_be_is_never_recorded(
 
 def test_appended_files_are_put_in_order_and_those_in_order_stay() -> None:
     """Without a record key; a compaction of small files puts them in order too."""
-    table = Table.create(f"memory://ordered-{next(NAMES)}", SCHEMA, properties=BY)
+    table = build.make(SCHEMA, record_key=(), properties=BY)
     for seed in range(3):
         table.append(rows(range(100), seed))
     table.maintenance.cluster()

@@ -21,6 +21,7 @@ from plait.state.part_file import part_schema, read_whole
 from plait.testing import open_wrapped
 from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths
+from tests.support.build import LITTLE, again
 from tests.support.forge import decision_at, reseal_checkpoint
 
 SCHEMA = (
@@ -109,7 +110,7 @@ def content(table: Table, where: str | None = None) -> list[str]:
 
 
 def untold(table: Table) -> int:
-    return Table.open(table._handle.store.address.uri).inspect.files()["stats"].null_count
+    return again(table).inspect.files()["stats"].null_count
 
 
 SHAPES = [(True, "cow"), (True, "mor"), (False, "cow")]
@@ -405,9 +406,8 @@ class Beside(WrappedStore):
 def test_a_checkpoint_that_is_collected_while_it_is_written_is_no_damage() -> None:
     """INV-11: others wrote newer ones, and a clean takes what no kept checkpoint names."""
     uri = "memory://rebuild-collected"
-    retention = {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 1}
     table = make(uri, "off", interval=1)
-    table.alter.set({"metadata.statistics": "on", **retention})
+    table.alter.set({"metadata.statistics": "on", **LITTLE})
     slow, store = open_wrapped(uri, Beside)
 
     def meanwhile() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -26,32 +26,23 @@ from plait.services.index.build import fold_index
 from plait.storage import open_store
 from plait.testing import CountingStore, Fault, FaultStore, SimulatedCrashError, open_wrapped
 from plait.timeline import paths
+from tests.support import build
+from tests.support.build import make, uri_of
 
 SCHEMA = "id bigint, day string, v bigint"
 DAYS, PER_DAY = 4, 50
-_NAMES = itertools.count()
-
-
-def rows(ids: list[int], v: int) -> pa.Table:
-    return pa.table({"id": ids, "day": [f"d{i // PER_DAY}" for i in ids], "v": [v] * len(ids)})
+rows = partial(build.rows, day=lambda i: f"d{i // PER_DAY}")
 
 
 def made(kind: str = "cow", **more: object) -> Table:
-    table = Table.create(
-        f"memory://record-index-{next(_NAMES)}",
+    return make(
         SCHEMA,
-        record_key="id",
         partition_by="day",
         table_type=kind,
         buckets=2,
         **more,
+        upsert=rows(list(range(DAYS * PER_DAY)), v=0),
     )
-    table.upsert(rows(list(range(DAYS * PER_DAY)), 0))
-    return table
-
-
-def uri_of(table: Table) -> str:
-    return table._handle.store.address.uri
 
 
 def same_as_a_scan(table: Table, *, through: str) -> None:
@@ -72,7 +63,7 @@ def test_get_opens_at_most_two_data_files_a_key_after_many_upserts(kind: str) ->
     table, rng = made(kind, properties={"compact": "off"}), np.random.default_rng(5)
     table.index.create()
     for number in range(FOLD_LAG_MAX + 20):
-        table.upsert(rows(np.unique(rng.integers(0, DAYS * PER_DAY, 8)).tolist(), number))
+        table.upsert(rows(np.unique(rng.integers(0, DAYS * PER_DAY, 8)).tolist(), v=number))
     same_as_a_scan(table, through="index")
     stranger, store = open_wrapped(uri_of(table), CountingStore)
     for key in rng.integers(0, DAYS * PER_DAY, 12).tolist():
@@ -93,9 +84,7 @@ def test_get_without_an_index_reads_the_bucket_of_each_partition(kind: str) -> N
 
 
 def test_get_takes_keys_in_many_forms_and_says_what_is_wrong() -> None:
-    table = Table.create(
-        f"memory://record-index-{next(_NAMES)}", "a int, b string, v int", record_key=["a", "b"]
-    )
+    table = make("a int, b string, v int", record_key=["a", "b"])
     table.upsert(pa.table({"a": [1, 2], "b": ["x", "y"], "v": [1, 2]}, schema=table.schema))
     forms: list[object] = [
         [(1, "x"), (1, "y"), (1, "x")],
@@ -115,19 +104,14 @@ def test_get_takes_keys_in_many_forms_and_says_what_is_wrong() -> None:
         table.get(pa.table({"a": pa.array([1], pa.int32())}))
     with pytest.raises(SchemaMismatchError):
         table.get([(1, "x")], "nothing")
-    plain = Table.create(f"memory://record-index-{next(_NAMES)}", "a int")
+    plain = make("a int", record_key=())
     for call in (lambda: plain.get([1]), plain.index.create):
         with pytest.raises(OptionError):
             call()
 
 
 def test_key_that_says_its_partition_needs_no_index() -> None:
-    table = Table.create(
-        f"memory://record-index-{next(_NAMES)}",
-        "id bigint, day string",
-        record_key=["id", "day"],
-        partition_by="day",
-    )
+    table = make("id bigint, day string", record_key=["id", "day"], partition_by="day")
     table.upsert(pa.table({"id": [1, 1, 2], "day": ["a", "b", "b"]}))
     found = look_up(table._handle, [(1, "b"), (3, "a")])
     assert (found.rows.to_pylist(), found.through) == ([{"id": 1, "day": "b"}], "partition")
@@ -187,10 +171,10 @@ def test_index_that_was_lost_costs_time_only(lose: Callable[[Table], None]) -> N
     """INV-11: look-ups go by buckets, and the next build makes it anew."""
     table = made("mor")
     table.index.create()
-    table.upsert(rows([1, 60], 9))
+    table.upsert(rows([1, 60], v=9))
     lose(table)
     same_as_a_scan(table, through="buckets")
-    table.upsert(rows([2, 61], 10))
+    table.upsert(rows([2, 61], v=10))
     same_as_a_scan(table, through="buckets")
     table.index.build(anew=lose is damage_runs)
     same_as_a_scan(table, through="index")
@@ -203,7 +187,7 @@ def test_restore_makes_the_runs_useless_until_they_are_built_anew() -> None:
     table = made("mor", properties={"compact": "off"})
     before = table.version
     table.index.create()
-    table.upsert(rows([1, 60], 9))
+    table.upsert(rows([1, 60], v=9))
     table.delete(keys=pa.table({"id": [2, 61]}))
     table.index.build()
     table.versions.restore(version=before)
@@ -233,10 +217,10 @@ def test_services_and_overwrites_need_no_new_run() -> None:
     table = made("mor", properties={"compact": "off"})
     table.index.create()
     for number in range(6):
-        table.upsert(rows([number, 50 + number, 199], number))
+        table.upsert(rows([number, 50 + number, 199], v=number))
     table.maintenance.compact(full=True)
     same_as_a_scan(table, through="index")
-    table.overwrite(rows([55, 56, 77], 70), partitions="dynamic")
+    table.overwrite(rows([55, 56, 77], v=70), partitions="dynamic")
     table.delete(where="id between 100 and 110")
     table.update({"v": "v + 1"}, where="id > 140")
     same_as_a_scan(table, through="index")
@@ -250,7 +234,7 @@ def test_two_clients_that_add_at_once_lose_nothing() -> None:
     """INV-11: one publishes, the other one finds the number taken."""
     table = made("mor", properties={"compact": "off"})
     table.index.create()
-    table.upsert(rows([1, 60], 9))
+    table.upsert(rows([1, 60], v=9))
     won = []
 
     def first() -> None:
@@ -274,9 +258,9 @@ def test_two_clients_that_add_at_once_lose_nothing() -> None:
 @pytest.mark.parametrize("kind", ["crash_before", "lost_reply"])
 def test_crash_at_any_call_of_a_fold_or_build_leaves_an_index_that_works(kind: str) -> None:
     """INV-11, INV-06: what was left is deleted by the next one."""
-    for build in (False, True):
+    for anew in (False, True):
         nth = 1
-        while _dies(kind, nth, build=build):
+        while _dies(kind, nth, build=anew):
             nth += 1
         assert nth > 5
 
@@ -285,7 +269,7 @@ def _dies(kind: str, nth: int, *, build: bool) -> bool:
     """Let the n-th call about the index fail, then look; return False if there were fewer."""
     table = made("mor", properties={"compact": "off"})
     table.index.create()
-    table.upsert(rows([1, 60], 9))
+    table.upsert(rows([1, 60], v=9))
     fault = Fault(kind, path=f"{paths.INDEX}/*", nth=nth)
     died, _ = open_wrapped(uri_of(table), lambda inner: FaultStore(inner, [fault]))
     with suppress(SimulatedCrashError, StorageError):
@@ -294,7 +278,7 @@ def _dies(kind: str, nth: int, *, build: bool) -> bool:
     store.delete([info.path for info in store.list(paths.LEASES)])  # as a clean does, later
     same_as_a_scan(table, through="index")
     for number in (2, 3):
-        table.upsert(rows([number, 60 + number], 10))
+        table.upsert(rows([number, 60 + number], v=10))
         table.index.build()
     assert _unnamed(table) == []
     assert table.index.verify().ok
@@ -336,7 +320,7 @@ def test_runs_are_few_and_old_manifests_go() -> None:
     table = made("mor", properties={"compact": "off"})
     table.index.create()
     for number in range(40):
-        table.upsert(rows([number % 200], number))
+        table.upsert(rows([number % 200], v=number))
         table.index.build()
     status = table.index.status()
     assert status.runs <= 6

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
 from contextlib import ExitStack
+from functools import partial
 
 import pyarrow as pa
 import pytest
 
 from plait import RetryableConflictError, SchemaError, SchemaMismatchError, Table
+from tests.support import build
+from tests.support.build import again, content
 
-_NAMES = itertools.count()
 NEW = {"id": "key", "p": "place", "at": "moment", "v": "rank"}
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("p", pa.string()), ("at", pa.timestamp("us")), ("v", pa.int32())]
 )
 DAY = 86_400_000_000
-
-
-def rows(*ids: int, v: int = 0) -> pa.Table:
-    data = {
-        "id": ids,
-        "p": ["xy"[each % 2] for each in ids],
-        "at": pa.array([each % 3 * DAY for each in ids], pa.timestamp("us")),
-        "v": [v] * len(ids),
-    }
-    return pa.table(data, schema=SCHEMA)
+rows = partial(
+    build.rows,
+    schema=SCHEMA,
+    p=lambda key: "xy"[key % 2],
+    at=lambda key: key % 3 * DAY,
+    v=0,
+)
 
 
 def make(**how: object) -> Table:
@@ -37,13 +35,7 @@ def make(**how: object) -> Table:
         "buckets": 2,
         **how,
     }
-    table = Table.create(f"memory://named-{next(_NAMES)}", SCHEMA, **asked)  # type: ignore[arg-type]  # of several tests
-    table.append(rows(*range(1, 7)))
-    return table
-
-
-def again(table: Table) -> Table:
-    return Table.open(str(table.inspect.describe()["uri"]))
+    return build.make(SCHEMA, append=rows(range(1, 7)), **asked)
 
 
 def renamed(table: Table) -> None:
@@ -51,11 +43,6 @@ def renamed(table: Table) -> None:
     for old, new in NEW.items():
         change = change.rename(old, new)
     change.commit()
-
-
-def content(table: Table, version: int | None = None) -> list[dict[str, object]]:
-    found = again(table).scan(version=version).to_arrow().to_pylist()
-    return sorted(found, key=lambda row: int(row.get("id", row.get("key"))))
 
 
 def called(given: pa.Table) -> pa.Table:
@@ -70,8 +57,8 @@ def test_every_version_is_read_by_the_names_of_its_time(kind: str) -> None:
     table.upsert(called(rows(1, 2, v=3)))
     table.delete(where="key = 3 AND place = 'y'")
     table.upsert(called(rows(4, v=-1)))  # the greater value in the ordering column stays
-    assert content(table, 1) == rows(*range(1, 7)).to_pylist()
-    assert content(table, 2) == called(rows(*range(1, 7))).to_pylist()
+    assert content(table, 1) == rows(range(1, 7)).to_pylist()
+    assert content(table, 2) == called(rows(range(1, 7))).to_pylist()
     newest = pa.concat_tables([rows(1, 2, v=3), rows(4, 5, 6)])
     assert content(table) == called(newest).to_pylist()
     assert again(table).scan(where="moment >= TIMESTAMP_NTZ '1970-01-03 00:00:00'").count() == 2
@@ -120,7 +107,7 @@ def test_a_writer_that_staged_before_commits_under_the_new_names(operation: str,
         again(table).delete(keys=called(given))
     else:
         work.close()
-    there = {row["id"]: row for row in rows(*range(1, 7)).to_pylist()}
+    there = {row["id"]: row for row in rows(range(1, 7)).to_pylist()}
     if operation == "overwrite":  # 7 is where 1 is, 8 where 2 is
         del there[1], there[2]
     if operation == "delete":
@@ -157,7 +144,7 @@ def test_time_to_live_and_recorded_order_follow() -> None:
     table.versions.restore(version=1)
     assert table.inspect.describe()["properties"]["cluster.by"] == "at, v"
     assert table.inspect.describe()["ttl"]["by"] == "at"
-    assert content(table) == rows(*range(1, 7)).to_pylist()
+    assert content(table) == rows(range(1, 7)).to_pylist()
     table.upsert(rows(1, v=9))
     table.maintenance.cluster()
     assert table.maintenance.expire().rows_deleted == 6
@@ -182,8 +169,8 @@ def test_a_restore_a_repush_and_a_second_rename_go_on_from_it() -> None:
     table.alter.columns().rename("key", "id").commit()
     table.upsert(called(rows(1, v=3)).rename_columns(["id", "place", "moment", "rank"]))
     shown = [content(table, version) for version in range(1, table.version + 1)]
-    assert shown[0] == rows(*range(1, 7)).to_pylist()
-    assert shown[1] == called(rows(*range(1, 7))).to_pylist()
+    assert shown[0] == rows(range(1, 7)).to_pylist()
+    assert shown[1] == called(rows(range(1, 7))).to_pylist()
     assert [row["id"] for row in shown[-1]] == [1, 2, 3, 4, 5, 6]
     table.versions.restore(version=1)
     table.upsert(rows(2, v=5))

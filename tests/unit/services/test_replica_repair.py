@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from plait import OptionError, Table
+from tests.support import build
 
 _SCHEMA = "id bigint, place string, value string"
-
-
-def _rows(ids: range, value: str = "a") -> pa.Table:
-    return pa.table(
-        {"id": list(ids), "place": [f"p{n % 2}" for n in ids], "value": [value] * len(ids)}
-    )
+_rows = partial(build.rows, place=lambda n: f"p{n % 2}", value="a")
 
 
 def _pair(tmp_path: Path, kind: str = "cow", **other: object) -> tuple[Table, Table]:
@@ -30,7 +26,7 @@ def _pair(tmp_path: Path, kind: str = "cow", **other: object) -> tuple[Table, Ta
     )
     for table in (one, two):
         table.upsert(_rows(range(500)))
-        table.upsert(_rows(range(100, 200), "b"))
+        table.upsert(_rows(range(100, 200), value="b"))
         table.delete(where="id >= 450")
     return one, two
 
@@ -82,7 +78,7 @@ def test_a_replica_of_another_layout_has_the_rows_too(tmp_path: Path) -> None:
 
 def test_rows_that_differ_from_those_that_can_be_read_are_refused(tmp_path: Path) -> None:
     one, _ = _pair(tmp_path, "mor")
-    one.upsert(_rows(range(90), "only here"))
+    one.upsert(_rows(range(90), value="only here"))
     before = one.version
     _destroy(one, {0})
     with pytest.raises(OptionError) as caught:

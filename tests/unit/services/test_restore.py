@@ -33,41 +33,23 @@ from plait.timeline import paths
 from plait.txn.recovery import roll_back_failed
 from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import open_handle
+from tests.support import build
+from tests.support.build import LITTLE, again, listed, rows
 
 Rows = list[tuple[int, int]]
 _NUMBERS = itertools.count()
 
 
 def make(table_type: str = "mor", **properties: str) -> Table:
-    return Table.create(
-        f"memory://restore-{next(_NUMBERS)}",
-        "id bigint, v bigint",
-        record_key="id",
+    return build.make(
         table_type=table_type,
         buckets=2,
-        properties={
-            "checkpoint.interval": "4",
-            "clean.retain.time": "0s",
-            "clean.grace": "0s",
-            "clean.retain.versions": "1",
-            **properties,
-        },
+        properties={**LITTLE, "checkpoint.interval": "4", **properties},
     )
 
 
 def upsert(table: Table, value: int, *ids: int, commit_id: str | None = None) -> int:
-    rows = pa.table({"id": list(ids), "v": [value] * len(ids)})
-    return table.upsert(rows, commit_id=commit_id).version
-
-
-def shown(table: Table, version: int | None = None) -> Rows:
-    rows = table.scan(version=version).to_arrow().to_pylist()
-    return sorted((row["id"], row["v"]) for row in rows)
-
-
-def again(table: Table) -> Table:
-    """Open the table as another process does: from checkpoints and slots."""
-    return Table.open(table._handle.store.address.uri)
+    return table.upsert(rows(*ids, v=value), commit_id=commit_id).version
 
 
 def sound(table: Table) -> None:
@@ -90,17 +72,17 @@ def test_a_restore_shows_the_rows_of_its_version_and_every_version_stays_as_it_w
     upsert(table, 2, 2)
     table.delete(where="id = 1")
     upsert(table, 3, 3, 4)
-    before = {version: shown(table, version) for version in range(table.version + 1)}
+    before = {version: listed(table, version=version) for version in range(table.version + 1)}
     for to in (2, 4, 0, 3, 1, 4):
         report = table.versions.restore(version=to)
-        assert shown(table) == before[to]
+        assert listed(table) == before[to]
         assert report.plan.to == to
         before[table.version] = before[to]
         upsert(table, 10 + to, 9)
-        before[table.version] = shown(table)
+        before[table.version] = listed(table)
         for each in (table, again(table)):
-            for version, rows in before.items():
-                assert shown(each, version) == rows, version
+            for version, held in before.items():
+                assert listed(each, version=version) == held, version
     sound(table)
 
 
@@ -114,14 +96,14 @@ def test_changes_across_restores_lead_from_the_first_rows_to_the_last(table: Tab
     table.versions.restore(version=3)
     table.versions.undo()
     for since, until in itertools.combinations(range(table.version + 1), 2):
-        rows = dict(shown(table, since))
+        rows = dict(listed(table, version=since))
         for row in table.changes(since=since, until=until).to_arrow().to_pylist():
             if row["_change_type"] in ("delete", "update_preimage"):
                 assert rows.pop(row["id"]) == row["v"]
             else:
                 assert row["id"] not in rows
                 rows[row["id"]] = row["v"]
-        assert rows == dict(shown(table, until)), (since, until)
+        assert rows == dict(listed(table, version=until)), (since, until)
 
 
 def test_a_restore_of_the_version_before_a_restore_undoes_it(table: Table) -> None:
@@ -139,7 +121,7 @@ def test_a_restore_of_the_version_before_a_restore_undoes_it(table: Table) -> No
     assert [each.version for each in back.plan.returned] == [2]
     assert back.plan.reverted == ()
     assert upsert(table, 2, 2, commit_id="two") == 2
-    assert shown(table) == [(1, 1), (2, 2)]
+    assert listed(table) == [(1, 1), (2, 2)]
     sound(table)
 
 
@@ -156,10 +138,10 @@ def test_undo_takes_back_one_commit_of_rows_after_the_other(table: Table) -> Non
     table.alter.set({"commit.retries": 3})
     assert table.versions.undo(dry_run=True).to == 1
     table.versions.undo()
-    assert shown(table) == [(1, 1)]
+    assert listed(table) == [(1, 1)]
     assert table.properties["commit.retries"] == "3"
     table.versions.undo()
-    assert shown(table) == []
+    assert listed(table) == []
     with pytest.raises(InstantNotFoundError):
         table.versions.undo()
 
@@ -171,7 +153,7 @@ def test_a_restore_undoes_no_commit_that_its_plan_did_not_show(table: Table) -> 
     with pytest.raises(RestoreRefusedError) as refused:
         table.versions.restore(plan)
     assert refused.value.facts["versions"] == [late]
-    assert shown(table) == [(1, 1), (2, 2)]
+    assert listed(table) == [(1, 1), (2, 2)]
 
 
 def test_a_restore_goes_on_over_decisions_that_change_no_row(table: Table) -> None:
@@ -180,7 +162,7 @@ def test_a_restore_goes_on_over_decisions_that_change_no_row(table: Table) -> No
     table.alter.set({"commit.retries": 3})
     table.versions.savepoint("late")
     assert table.versions.restore(plan).version == table.version
-    assert shown(table) == []
+    assert listed(table) == []
 
 
 def test_a_writer_that_meets_a_restore_fails(table: Table) -> None:
@@ -191,7 +173,7 @@ def test_a_writer_that_meets_a_restore_fails(table: Table) -> None:
     again(table).versions.undo()
     with pytest.raises(IncompatibleConflictError):
         writer.__exit__(None, None, None)
-    assert shown(table) == []
+    assert listed(table) == []
     sound(table)
 
 
@@ -202,9 +184,7 @@ def test_a_restore_wants_exactly_one_version(table: Table, named: dict[str, obje
 
 
 def test_a_large_restore_writes_manifests_under_a_record(table: Table) -> None:
-    wide = Table.create(
-        f"memory://restore-wide-{next(_NUMBERS)}", "id bigint", record_key="id", buckets=400
-    )
+    wide = build.make("id bigint", buckets=400)
     wide.upsert(pa.table({"id": range(4_000)}))
     assert wide.versions.undo().plan.files_removed > 256
     assert wide.scan().count() == 0
@@ -243,13 +223,13 @@ def test_a_savepoint_stays_readable_behind_the_horizon(table: Table) -> None:
     """INV-05: masks too, in checkpoints, and after later cleans; nothing beside it does."""
     upsert(table, 1, *range(20))
     upsert(table, 2, 3, 4, 5)
-    kept = shown(table)
+    kept = listed(table)
     saved = table.versions.savepoint("monday")
     for value in range(3, 12):
         upsert(table, value, 3, value)
         table.maintenance.clean()
     for each in (table, again(table)):
-        assert shown(each, saved.version) == kept
+        assert listed(each, version=saved.version) == kept
         with pytest.raises(InstantExpiredError):
             each.scan(version=saved.version - 1)
         with pytest.raises(InstantExpiredError):
@@ -258,9 +238,9 @@ def test_a_savepoint_stays_readable_behind_the_horizon(table: Table) -> None:
             each.writer("upsert", read_from=saved.version)
     sound(table)
     table.versions.restore(savepoint="monday")
-    assert shown(table) == kept
+    assert listed(table) == kept
     table.maintenance.clean()
-    assert shown(table, saved.version) == kept
+    assert listed(table, version=saved.version) == kept
     sound(table)
 
 
@@ -270,7 +250,7 @@ def test_a_dropped_savepoint_lets_its_files_go(table: Table) -> None:
     table.overwrite(pa.table({"id": [1], "v": [1]}))
     upsert(table, 2, 1)
     table.maintenance.clean()
-    assert len(shown(table, 1)) == 20
+    assert len(listed(table, version=1)) == 20
     table.versions.drop_savepoint("monday")
     assert table.versions.savepoints == ()
     assert table.maintenance.clean().deleted
@@ -288,7 +268,7 @@ def test_a_file_that_came_back_is_not_cleaned_because_it_was_removed_before(tabl
     table.versions.restore(version=1)
     upsert(table, 2, 30)
     table.maintenance.clean()
-    assert len(shown(table)) == 21
+    assert len(listed(table)) == 21
     sound(table)
 
 
@@ -496,7 +476,7 @@ def test_time_travel_reads_undone_versions_and_times_before_a_restore() -> None:
         times.append(table.inspect.history(limit=1)[0].completed_ms)
         clock.advance(1)
     table.versions.restore(as_of=times[0])
-    assert shown(table) == [(1, 1)]
+    assert listed(table) == [(1, 1)]
     assert len(table.scan(as_of=times[1]).to_arrow()) == 2
     assert len(table.scan(as_of=times[2]).to_arrow()) == 3
     assert len(table.scan(version=2).to_arrow()) == 2

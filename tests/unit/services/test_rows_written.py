@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,11 +19,13 @@ from plait.services.maintenance import expired
 from plait.testing import SimClock, sim_ports
 from plait.txn.table_decisions import create_table
 from plait.write.writer import Writer
+from tests.support import build
 from tests.support.expiry import KINDS, NAMES
 from tests.support.protocol import beside, client, memory
 
 ON = {"rows.written": "on"}
 Act = Callable[[Table], object]
+rows = partial(build.rows, p="a", v=0)
 
 
 def made(clock: SimClock | None = None, **definition: object) -> Table:
@@ -38,10 +41,6 @@ def made(clock: SimClock | None = None, **definition: object) -> Table:
 def of_kind(table_type: str, *, keyed: bool, **definition: object) -> Table:
     key = {"record_key": ("id",), "buckets": 1} if keyed else {}
     return made(table_type=table_type, **key, **definition)
-
-
-def rows(*ids: int, v: int = 0, p: str = "a") -> pa.Table:
-    return pa.table({"id": list(ids), "p": [p] * len(ids), "v": [v] * len(ids)})
 
 
 def written(table: Table, version: int | None = None) -> dict[int, int]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -18,34 +18,26 @@ from plait.services.maintenance.runner import Looks, OptimizeReport, serve
 from plait.testing import SimClock
 from plait.txn.table_handle import TableHandle
 from plait.txn.transaction import OptimisticTransaction
+from tests.support import build
+from tests.support.build import LITTLE, uri_of
 from tests.support.expiry import filled
 from tests.support.expiry import make as make_expiring
 from tests.support.forge import forge_schema
 from tests.support.protocol import Work, beside, client, create, memory
 
-NAMES = map(str, itertools.count())
-
-
-def rows(*ids: int, value: int = 0) -> pa.Table:
-    return pa.table({"id": list(ids), "value": [value] * len(ids)})
+rows = partial(build.rows, value=0)
 
 
 def make() -> Table:
-    table = Table.create(
-        f"memory://runner-{next(NAMES)}",
+    table = build.make(
         "id bigint, value bigint",
-        record_key="id",
         table_type="mor",
         buckets=1,
-        properties={"clean.retain.time": "0s", "clean.retain.versions": 1, "clean.grace": "0s"},
+        properties=LITTLE,
     )
     for value in range(4):
         table.upsert(rows(*range(20 * value, 20 * value + 25), value=value))
     return table
-
-
-def uri_of(table: Table) -> str:
-    return str(table.inspect.describe()["uri"])
 
 
 def test_optimize_does_what_falls_due_and_then_nothing() -> None:
@@ -186,10 +178,8 @@ def test_a_runner_knows_the_dead_of_a_machine_that_slept(clock: SimClock) -> Non
 
 def test_a_runner_leaves_partitions_to_others_that_came_to_them_meanwhile() -> None:
     """It asks before each commit, not only when it plans."""
-    table = Table.create(
-        f"memory://runner-{next(NAMES)}",
+    table = build.make(
         "id bigint, place string",
-        record_key="id",
         partition_by="place",
         table_type="mor",
         properties={"services.task.size": 1},
@@ -222,10 +212,8 @@ def test_a_report_tells_what_was_read_moved_and_freed() -> None:
 
 def test_a_turn_that_is_over_leaves_the_rest_to_the_next_one() -> None:
     """A table with work for hours does not make the others wait for it."""
-    table = Table.create(
-        f"memory://runner-{next(NAMES)}",
+    table = build.make(
         "id bigint, place string",
-        record_key="id",
         partition_by="place",
         table_type="mor",
         properties={"services.task.size": 1},

@@ -15,6 +15,7 @@ from plait.model.document import seal_record
 from plait.state.checkpoint import load_newest
 from plait.state.state import usable_features
 from plait.timeline import paths
+from tests.support.build import LITTLE
 from tests.support.forge import rewrite
 from tests.support.memory import forget
 
@@ -33,14 +34,13 @@ def rows(*ids: int) -> pa.Table:
 def t() -> Iterator[Table]:
     for uri in (URI, f"{URI}-eu"):
         forget(uri)
-    properties = {"clean.grace": "0s", "clean.retain.time": "0s", "clean.retain.versions": "1"}
     t = Table.create(
         URI,
         "id bigint, day date",
         record_key="id",
         table_type="mor",
         buckets=2,
-        properties=properties,
+        properties=LITTLE,
     )
     t.upsert(rows(1, 2))
     yield t

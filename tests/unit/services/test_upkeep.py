@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -15,26 +15,19 @@ from plait import Table
 from plait.errors import OptionError
 from plait.services.maintenance import upkeep
 from plait.services.maintenance.upkeep import finish_upkeep
+from tests.support import build
 
-NAMES = map(str, itertools.count())
-
-
-def rows(*ids: int, value: int = 0) -> pa.Table:
-    values = {"id": list(ids), "value": [value] * len(ids)}
-    return pa.table(values, schema=pa.schema([("id", pa.int64()), ("value", pa.int64())]))
+rows = partial(build.rows, schema=pa.schema([("id", pa.int64()), ("value", pa.int64())]), value=0)
 
 
 def make(mode: str, **properties: object) -> Table:
-    table = Table.create(
-        f"memory://upkeep-{next(NAMES)}",
+    return build.make(
         "id bigint, value bigint",
-        record_key="id",
         table_type="mor",
         buckets=2,
         properties={"compact": mode, **properties},
+        upsert=rows(*range(400)),
     )
-    table.upsert(rows(*range(400)))
-    return table
 
 
 def files(table: Table) -> list[int]:

@@ -26,6 +26,7 @@ from plait.storage.port import FileInfo
 from plait.testing import CountingStore, Fault, FaultStore, SimClock, sim_ports
 from plait.timeline import codec, paths
 from plait.txn.recovery import roll_back
+from tests.support.build import LITTLE
 from tests.support.forge import decision_at, flip, forge, reseal, reseal_checkpoint, rewrite
 from tests.support.protocol import Work, client, create, listed, memory, upsert
 from tests.unit.services.conftest import Copy
@@ -451,11 +452,7 @@ def test_verify_does_not_miss_files_that_a_clean_condemned(copy: Copy) -> None:
 
 def retain_little(decision: Decision) -> Decision:
     table = dict(decision.table or {})
-    table["properties"] = {
-        "clean.retain.time": "0s",
-        "clean.grace": "0s",
-        "clean.retain.versions": "1",
-    }
+    table["properties"] = LITTLE
     return replace(decision, table=table, operation=Operation.PROPERTY, action=Action.PROPERTY)
 
 
@@ -552,7 +549,7 @@ def test_verify_notes_late_files_of_those_that_were_rolled_back_long_ago() -> No
     store = memory(clock)
     create(
         store,
-        properties={"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "1"},
+        properties=LITTLE,
     )
     dead = Work.begin(client(store, clock), [((), 0)])
     roll_back(client(store, clock), dead.txn.instant, reason="test")

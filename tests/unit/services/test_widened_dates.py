@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 
-from plait import SchemaError, Table
+from plait import SchemaError
+from tests.support.build import make
 
-_NAMES = itertools.count()
 LAST = 106_751_991
 """Days from 1970 to the last day of which a timestamp in microseconds knows every moment."""
 OFFSETS = pa.array([0, 1], pa.int32())
@@ -35,8 +34,7 @@ SHAPES: dict[str, tuple[str, str, Callable[[pa.Array], pa.Array]]] = {
 def test_a_date_that_is_no_time_refuses_the_change(shape: str, day: int, fits: bool) -> None:
     """Every version stays readable, and the column can be corrected."""
     kind, path, put = SHAPES[shape]
-    uri = f"memory://widened-dates-{next(_NAMES)}"
-    table = Table.create(uri, f"id bigint, d {kind}", record_key="id")
+    table = make(f"id bigint, d {kind}")
     days = pa.array([day], pa.int32()).cast(pa.date32())
     table.upsert(pa.table({"id": [1], "d": put(days)}))
     change = table.alter.columns().widen(path, "timestamp_ntz")
