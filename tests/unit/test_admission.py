@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 
 import polars as pl
 import pyarrow as pa
@@ -13,14 +14,11 @@ from plait import Insert, Table, Update
 from plait.arrow.cast import Fit, fit
 from plait.errors import CorruptMetadataError, SchemaError
 from plait.model.schema import FIELDS_MAX, NAME_CHARS_MAX, Schema, storable_type, type_name
+from tests.support import build
 from tests.support.types import AROUND, REFUSED, TAKEN
 
-_NAMES = itertools.count()
 KEYED = "id bigint"
-
-
-def fresh(schema: object = KEYED, **definition: object) -> Table:
-    return Table.create(f"memory://admission-{next(_NAMES)}", schema, **definition)  # type: ignore[arg-type]
+fresh = partial(build.make, record_key=())
 
 
 def keyed(kind: str, ddl: str) -> Table:
@@ -39,13 +37,13 @@ def _created(rows: pa.Table) -> Table:
 
 
 def _evolved(rows: pa.Table) -> Table:
-    table = fresh()
+    table = fresh(KEYED)
     table.append(rows, evolve="add")
     return table
 
 
 def _altered(rows: pa.Table) -> Table:
-    table = fresh()
+    table = fresh(KEYED)
     table.alter.columns().add("c", rows.schema.field("c").type).commit()
     table.append(rows)
     return table
@@ -181,7 +179,7 @@ def test_coded_texts_of_polars_are_written_looked_up_and_deleted(
 def test_a_type_in_ddl_that_no_column_has_is_refused(kind: str) -> None:
     with pytest.raises(SchemaError):
         fresh(f"c {kind}")
-    table = fresh()
+    table = fresh(KEYED)
     for text in (f"ADD COLUMN c {kind}", f"ADD COLUMN s struct<c: {kind}>"):
         with pytest.raises(SchemaError):
             table.alter.columns().sql(text).commit()

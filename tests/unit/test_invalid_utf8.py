@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -11,8 +10,8 @@ import pytest
 
 from plait import Table, Update
 from plait.errors import BadRecordError, PredicateError, SchemaError
+from tests.support.build import make
 
-_NAMES = itertools.count()
 COLUMNS = "id bigint, x string, s struct<a:string>, l array<string>, m map<string,string>"
 
 
@@ -33,8 +32,7 @@ GIVEN: dict[str, dict[str, pa.Array]] = {
 
 
 def made(table_type: str = "cow") -> Table:
-    uri = f"memory://texts-{next(_NAMES)}"
-    table = Table.create(uri, COLUMNS, record_key="id", buckets=1, table_type=table_type)
+    table = make(COLUMNS, buckets=1, table_type=table_type)
     table.upsert(pa.table({"id": [1]}), missing_columns="keep")
     return table
 
@@ -60,8 +58,7 @@ def test_rows_with_a_text_that_is_none_are_refused_before_anything_is_written(
 
 
 def test_a_record_key_that_is_no_text_is_refused() -> None:
-    uri = f"memory://texts-{next(_NAMES)}"
-    table = Table.create(uri, "k string, v bigint", record_key="k", partition_by="k")
+    table = make("k string, v bigint", record_key="k", partition_by="k")
     with pytest.raises(BadRecordError):
         table.upsert(pa.table({"k": strange(), "v": [1]}))
     with pytest.raises(BadRecordError):

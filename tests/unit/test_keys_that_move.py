@@ -1,9 +1,9 @@
-"""What a review of keys that move between partitions found (RFC 0030)."""
+"""Keys that move between partitions while others read, write and lay them out (RFC 0030)."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -12,25 +12,17 @@ from plait import RetryableConflictError, Table
 from plait.arrow.output import Output
 from plait.model.changes import KEYS_ALL
 from plait.txn.conflict_checker import ConflictChecker
+from tests.support import build
+from tests.support.build import make
 
-_NAMES = itertools.count()
 each_type = pytest.mark.parametrize("kind", ["cow", "mor"])
+rows = partial(build.tuples, "id place n")
 
 
 def made(kind: str) -> Table:
-    return Table.create(
-        f"memory://review-of-moves-{next(_NAMES)}",
-        "id bigint, place string, n bigint",
-        record_key=["id"],
-        partition_by=["place"],
-        table_type=kind,
-        unique="table",
+    return make(
+        "id bigint, place string, n bigint", partition_by=["place"], table_type=kind, unique="table"
     )
-
-
-def rows(*values: tuple[int, str, int]) -> pa.Table:
-    ids, places, numbers = zip(*values, strict=True)
-    return pa.table({"id": pa.array(ids), "place": pa.array(places), "n": pa.array(numbers)})
 
 
 @each_type

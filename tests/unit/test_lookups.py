@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,8 @@ from plait.write.request import (
     write_request,
 )
 from plait.write.transaction import Transaction
+from tests.support import build
+from tests.support.build import again
 from tests.support.forge import decision_at
 from tests.support.protocol import Phases
 
@@ -35,23 +38,13 @@ _NAMES = itertools.count()
 TYPES = ("cow", "mor")
 KEY, BESIDE, NEW, FOREIGN = 1, 2, 3, 4
 """The key that is looked up; one that is there; one that we add; one that others add."""
-
-
-def rows(*values: tuple[int, int, str], place: str = "a") -> pa.Table:
-    ids, times, texts = zip(*values, strict=True)
-    return pa.table({"id": ids, "place": [place] * len(ids), "ts": times, "value": texts})
+rows = partial(build.tuples, "id ts value", place="a")
+SCHEMA = "id bigint, place string, ts bigint, value string"
 
 
 def make(kind: str, **options: str) -> Table:
-    return Table.create(
-        f"memory://lookups-{next(_NAMES)}",
-        "id bigint, place string, ts bigint, value string",
-        record_key=["id"],
-        partition_by=["place"],
-        ordering="ts",
-        buckets=1,
-        table_type=kind,
-        **options,  # type: ignore[arg-type]  # each is given by its name
+    return build.make(
+        SCHEMA, partition_by=["place"], ordering="ts", buckets=1, table_type=kind, **options
     )
 
 
@@ -376,7 +369,7 @@ def test_what_was_looked_up_counts_from_the_read_on_also_after_a_redo(kind: str,
     case = CASES["insert that skips one and adds one"]
     table = case.table(kind, isolation=isolation)
     rival = Rival(lambda: table.upsert(rows((KEY, 6, "theirs"))))
-    ours = Table.open(table._handle.store.address.uri)
+    ours = again(table)
     ours._opened.handle = replace(ours._handle, ports=replace(ours._handle.ports, observer=rival))
     with pytest.raises(RetryableConflictError):
         way(case, ours, lambda: table.insert(rows((FOREIGN, 6, "theirs"))))
@@ -389,11 +382,8 @@ def test_what_was_looked_up_counts_from_the_read_on_also_after_a_redo(kind: str,
 def test_an_update_without_keys_meets_rows_that_others_added(kind: str) -> None:
     """INV-07: a table without a key has no look-ups; the predicate is asked again."""
     for isolation, found in (("snapshot", "bad"), ("serializable", "good")):
-        table = Table.create(
-            f"memory://lookups-{next(_NAMES)}",
-            "id bigint, value string",
-            table_type=kind,
-            isolation=isolation,
+        table = build.make(
+            "id bigint, value string", record_key=(), table_type=kind, isolation=isolation
         )
         spec = table._handle.cache.known().table.spec
         order = update_request(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -11,17 +10,14 @@ import pyarrow as pa
 import pytest
 
 from plait import Insert, Table, Update
+from tests.support.build import make
 
-_NAMES = itertools.count()
 FEW, FACTOR = 100, 4
 
 
 def wide(columns: int) -> Table:
     fields = [pa.field("id", pa.int64()), *(pa.field(f"c{n}", pa.int64()) for n in range(columns))]
-    uri = f"memory://many-columns-{next(_NAMES)}"
-    table = Table.create(uri, pa.schema(fields), record_key="id")
-    table.append(row(columns))
-    return table
+    return make(pa.schema(fields), append=row(columns))
 
 
 def row(columns: int) -> pa.Table:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pyarrow as pa
 import pytest
 
-from plait import Delete, Insert, Table, Update
+from plait import Delete, Insert, Update
 from plait.errors import PredicateError
+from tests.support.build import make
 
-_NAMES = itertools.count()
 _PLAIN = "x"
 _PART = pa.struct([("a", pa.int64()), ("b", pa.int64())])
 _KINDS = {"bigint": pa.int64(), "struct<a: bigint, b: bigint>": _PART}
@@ -26,8 +24,7 @@ def _merged(name: str, ddl: str, table_type: str, *, sourced: bool) -> list[list
     """Run a merge of every clause with a column of some name, and return the rows by position."""
     kind = _KINDS[ddl]
     columns = f"id bigint, a bigint, `{name}` {ddl}"
-    uri = f"memory://aliases-{next(_NAMES)}"
-    table = Table.create(uri, columns, record_key="id", table_type=table_type)
+    table = make(columns, table_type=table_type)
     known = {"id": [1, 2, 3, 4], "a": [10, 20, 30, 40], name: _values(kind, 1, 2, 3, 4)}
     table.upsert(pa.table(known))
     source = {"id": [1, 2, 5, 6], "a": [100, 200, 500, 600]}
@@ -58,7 +55,7 @@ def test_an_alias_means_its_side_in_every_clause_whatever_columns_there_are(
 @pytest.mark.parametrize("name", ["s", "t", "source", "target"])
 def test_a_column_that_is_called_like_an_alias_is_reached_behind_one(name: str) -> None:
     columns = f"id bigint, a bigint, `{name}` struct<a: bigint, b: bigint>"
-    table = Table.create(f"memory://aliases-{next(_NAMES)}", columns, record_key="id")
+    table = make(columns)
     table.upsert(pa.table({"id": [1, 3], "a": [0, 0], name: _values(_PART, 5, 6)}))
     source = pa.table({"id": [1, 2], "a": [0, 0], name: _values(_PART, 70, 80)})
     table.merge(
@@ -83,11 +80,7 @@ def test_a_column_that_is_called_like_an_alias_is_reached_behind_one(name: str) 
 def test_the_error_for_what_an_alias_lacks_names_the_way_to_the_column(
     clause: dict[str, Update | Insert], way: str
 ) -> None:
-    table = Table.create(
-        f"memory://aliases-{next(_NAMES)}",
-        "id bigint, a bigint, s struct<b: bigint>",
-        record_key="id",
-    )
+    table = make("id bigint, a bigint, s struct<b: bigint>")
     source = pa.table({"id": [1], "t": pa.array([{"b": 1}])})
     with pytest.raises(PredicateError) as told:
         table.merge(source, **clause)
@@ -96,9 +89,7 @@ def test_the_error_for_what_an_alias_lacks_names_the_way_to_the_column(
 
 
 def test_outside_of_a_merge_a_column_is_meant_before_an_alias() -> None:
-    table = Table.create(
-        f"memory://aliases-{next(_NAMES)}", "id bigint, a bigint, t struct<a: int>"
-    )
+    table = make("id bigint, a bigint, t struct<a: int>", record_key=())
     table.append(pa.table({"id": [1, 2], "a": [5, 6], "t": [{"a": 7}, {"a": 8}]}))
     assert table.scan(where="t.a = 7").to_arrow()["id"].to_pylist() == [1]
     table.update({"a": "t.a"}, where="id = 1")

@@ -26,6 +26,7 @@ from plait.model.decision import CommitResult
 from plait.model.instant import Instant
 from plait.testing import Fault, FaultStore, open_wrapped
 from plait.write.writer import Writer
+from tests.support.build import LITTLE
 from tests.support.keyed import SCHEMA, TYPES, content, make, rows
 
 
@@ -215,7 +216,7 @@ def test_other_keys_may_be_written_since_the_read(table_type: str) -> None:
 def test_a_read_that_cannot_be_is_refused_before_anything_is_written() -> None:
     table = make(
         "cow",
-        properties={"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 1},
+        properties=LITTLE,
     )
     other = make("cow")
     for number in range(4):

@@ -5,30 +5,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
-import pyarrow as pa
 import pytest
 
 from plait import Table
 from plait.errors import CommitRetriesExhaustedError, RetryableConflictError
+from tests.support import build
+from tests.support.build import again
 from tests.support.protocol import Phases
 
 SCHEMA = "id bigint, place string, value bigint"
-
-
-def rows(*values: tuple[int, str, int]) -> pa.Table:
-    ids, places, numbers = zip(*values, strict=True)
-    return pa.table({"id": list(ids), "place": list(places), "value": list(numbers)})
+rows = partial(build.tuples, "id place value")
 
 
 def make(name: str, table_type: str, properties: Mapping[str, object] | None = None) -> Table:
-    return Table.create(
-        f"memory://redo-{name}-{table_type}",
-        SCHEMA,
-        record_key=["id"],
-        partition_by=["place"],
-        table_type=table_type,
-        properties=properties or {},
+    return build.make(
+        SCHEMA, partition_by=["place"], table_type=table_type, properties=properties or {}
     )
 
 
@@ -96,7 +89,7 @@ def test_a_refused_commit_leaves_no_file_of_any_round(
     """INV-06: it deletes by name what it staged, so it must know every name."""
     table = make(work.__name__, table_type, {"commit.retries": "2"})
     table.upsert(rows((1, "a", 0), (2, "b", 0)))
-    ours, rival = Table.open(table._handle.store.address.uri), Rival(table)
+    ours, rival = again(table), Rival(table)
     ours._opened.handle = replace(ours._handle, ports=replace(ours._handle.ports, observer=rival))
     with pytest.raises(CommitRetriesExhaustedError):
         work(ours, lambda: table.upsert(rows((4, "a", 1))))

@@ -1,4 +1,4 @@
-"""Found in a review: each of these failed when it was written."""
+"""What is done again after a conflict is judged again; what comes late is refused or harmless."""
 
 from __future__ import annotations
 

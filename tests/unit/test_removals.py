@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -11,26 +10,17 @@ import pytest
 from plait import OptionError, SchemaMismatchError, Table, TransactionClosedError
 from plait.errors import BadRecordError, EpochRewoundError, RetryableConflictError
 from plait.model.changes import KEYS_INLINE
+from tests.support import build
+from tests.support.build import keys
 from tests.support.forge import decision_at
 from tests.support.keyed import TYPES, content, make, rows
 
 each_type = pytest.mark.parametrize("kind", TYPES)
-_NAMES = itertools.count()
-
-
-def keys(*ids: int) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64())})
 
 
 def placed(kind: str, **definition: object) -> Table:
-    return Table.create(
-        f"memory://removals-{next(_NAMES)}",
-        "id bigint, place string, n double",
-        record_key=["id"],
-        partition_by=["place"],
-        table_type=kind,
-        **definition,  # type: ignore[arg-type]  # by name
-    )
+    schema = "id bigint, place string, n double"
+    return build.make(schema, partition_by=["place"], table_type=kind, **definition)
 
 
 def at(place: str | None, *ids: int) -> pa.Table:
@@ -284,7 +274,7 @@ def test_an_epoch_that_returns_is_known_by_its_removals_too(kind: str) -> None:
     for wrong in (None, pa.table({"id": [1]}), pa.table({"id": [2, 2]})):
         with pytest.raises(EpochRewoundError):
             apply([1, 2], wrong)
-    bare = Table.create(f"memory://bare-{next(_NAMES)}", "id bigint", record_key=["id"])
+    bare = build.make("id bigint")
     with bare.stream("s").writer("upsert", after=None, end="1") as epoch:
         epoch.remove(key)
     with (

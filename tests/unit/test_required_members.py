@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 
 from plait import Insert, Table, Update
+from tests.support.build import make
 
-_NAMES = itertools.count()
 MEMBERS = [pa.field("a", pa.int64(), nullable=False), pa.field("t", pa.string(), nullable=False)]
 S = pa.struct(MEMBERS)
 KINDS = {
@@ -24,8 +23,7 @@ ROWS = pa.table({"id": [1, 2], "v": [1, 1]})
 
 
 def made(table_type: str, columns: str = "id bigint, v bigint") -> Table:
-    uri = f"memory://required-members-{next(_NAMES)}"
-    return Table.create(uri, columns, record_key="id", buckets=1, table_type=table_type)
+    return make(columns, buckets=1, table_type=table_type)
 
 
 ACTS: dict[str, Callable[[Table], object]] = {

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
+from functools import partial
 
-import pyarrow as pa
 import pytest
 
 from plait import RetryableConflictError, Table, Transaction
+from tests.support import build
+from tests.support.build import make
 from tests.support.protocol import beside
 
-_NAMES = itertools.count()
-
-
-def rows(*values: tuple[int, int]) -> pa.Table:
-    ids, v = zip(*values, strict=True)
-    return pa.table({"id": ids, "v": v})
+rows = partial(build.tuples, "id v")
 
 
 def made(table_type: str, isolation: str = "snapshot") -> Table:
-    table = Table.create(
-        f"memory://scopes-of-parts-{next(_NAMES)}",
-        "id bigint, v bigint",
-        record_key="id",
+    return make(
         buckets=1,
         table_type=table_type,
         isolation=isolation,
+        upsert=rows((1, 10), (2, 20), (3, 30), (4, 40)),
     )
-    table.upsert(rows((1, 10), (2, 20), (3, 30), (4, 40)))
-    return table
 
 
 PARTS: dict[str, Callable[[Transaction], object]] = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -19,30 +19,20 @@ from plait.errors import (
 from plait.state.state import TableState
 from plait.storage.port import Store
 from plait.write.transaction import Transaction
+from tests.support import build
+from tests.support.build import make
 
 SCHEMA = "id bigint, place string, value string"
-_NAMES = itertools.count()
+rows = partial(build.tuples, "id place value")
 
 
 @pytest.fixture(params=["cow", "mor"])
 def table(request: pytest.FixtureRequest) -> Iterator[Table]:
-    made = Table.create(
-        f"memory://blocks-{next(_NAMES)}",
-        SCHEMA,
-        record_key=["id"],
-        partition_by=["place"],
-        buckets=2,
-        table_type=request.param,
-    )
+    made = make(SCHEMA, partition_by=["place"], buckets=2, table_type=request.param)
     made.upsert(rows((1, "a", "old"), (2, "a", "old"), (3, "b", "old")))
     yield made
     report = made.check.verify()
     assert not report.problems
-
-
-def rows(*values: tuple[int, str, str]) -> pa.Table:
-    ids, places, texts = zip(*values, strict=True)
-    return pa.table({"id": ids, "place": places, "value": texts})
 
 
 def content(table: Table | Transaction) -> dict[int, str]:
@@ -174,7 +164,7 @@ def test_a_block_that_does_nothing_decides_nothing(table: Table) -> None:
 
 
 def test_rows_without_keys_are_added_and_deleted_in_one_decision() -> None:
-    table = Table.create(f"memory://blocks-{next(_NAMES)}", SCHEMA)
+    table = make(SCHEMA, record_key=())
     table.append(rows((1, "a", "x"), (2, "a", "y")))
     with table.transaction() as tx:
         tx.delete(where="id = 1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -17,20 +16,20 @@ from plait.files.hash import bucket_of, key_hashes
 from plait.replicate import Replicas, TableSink
 from plait.testing import CountingStore, open_wrapped
 from plait.txn.conflict import Judge
+from tests.support import build
+from tests.support.build import keys, make, uri_of
 from tests.support.forge import decision_at
 from tests.support.protocol import beside
 from tests.unit.stream.conftest import Group
 
 each_type = pytest.mark.parametrize("kind", ["cow", "mor"])
-_NAMES = itertools.count()
 _SCHEMA = "id bigint, place string, n bigint, at bigint"
 Content = dict[int, tuple[str, int | None]]
 
 
 def made(kind: str, **definition: Any) -> Table:
     given = {"partition_by": ["place"], "ordering": "at", "unique": "table", **definition}
-    name = f"memory://unique-table-{next(_NAMES)}"
-    return Table.create(name, _SCHEMA, record_key=["id"], table_type=kind, **given)
+    return make(_SCHEMA, table_type=kind, **given)
 
 
 def rows(*values: tuple[int, str, int, int]) -> pa.Table:
@@ -38,10 +37,6 @@ def rows(*values: tuple[int, str, int, int]) -> pa.Table:
     kinds = [pa.int64(), pa.string(), pa.int64(), pa.int64()]
     arrays = [pa.array(each, kind) for each, kind in zip(columns, kinds, strict=True)]
     return pa.table(arrays, names=["id", "place", "n", "at"])
-
-
-def keys(*ids: int) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64())})
 
 
 def content(table: Table, **version: Any) -> Content:
@@ -162,7 +157,7 @@ def test_rows_are_found_among_many_partitions_whatever_became_of_the_index(
         store = table._handle.store
         store.delete([each.path for each in store.list(".meta/index")])
     if index == "lost":  # else the client takes it for whole
-        table = Table.open(str(table.inspect.describe()["uri"]))
+        table = build.again(table)
     table.upsert(rows(*[(n, "q", 3, 3) for n in range(20, 60)]))
     model = {n: (f"p{n:02}", 1) for n in range(40)}
     model |= {n: (f"p{(n + 7) % 40:02}", 2) for n in range(0, 40, 3)}
@@ -247,7 +242,7 @@ def test_a_write_by_key_opens_only_files_of_partitions_that_may_have_it(
     table = made(kind)
     table.upsert(rows(*[(n, f"p{n:02}", 1, 1) for n in range(30)]))
     table.index.create()
-    uri = str(table.inspect.describe()["uri"])
+    uri = uri_of(table)
     counted, store = open_wrapped(uri, CountingStore)
     assert counted.version
     store.reset()
@@ -382,13 +377,7 @@ def test_verify_finds_a_key_that_lives_in_two_partitions(kind: str) -> None:
 
 
 def test_where_the_key_decides_the_partition_nothing_more_is_done() -> None:
-    plain = Table.create(
-        f"memory://unique-table-{next(_NAMES)}",
-        _SCHEMA,
-        record_key=["id", "place"],
-        partition_by=["place"],
-        unique="table",
-    )
+    plain = make(_SCHEMA, record_key=["id", "place"], partition_by=["place"], unique="table")
     plain.upsert(rows((1, "a", 1, 1)))
     plain.upsert(rows((1, "b", 1, 1)))
     assert plain.scan().to_arrow().num_rows == 2

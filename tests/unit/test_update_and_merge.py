@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,10 +24,12 @@ from plait.model.clauses import Clauses
 from plait.model.decision import CommitResult
 from plait.write.request import merge_request, update_request
 from plait.write.writer import Writer
+from tests.support import build
+from tests.support.build import again, make
 
 SCHEMA = "id bigint, place string, n bigint, note string"
-_NAMES = itertools.count()
 Row = tuple[str, int, int, str | None]
+rows = partial(build.tuples, "id place n", note="old")
 
 
 @pytest.fixture(params=["cow", "mor"])
@@ -36,9 +38,8 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def create(kind: str, **definition: object) -> Table:
-    definition = {"record_key": ["id"], "partition_by": ["place"], "buckets": 1, **definition}
-    uri = f"memory://update-{next(_NAMES)}"
-    return Table.create(uri, SCHEMA, table_type=kind, **definition)  # type: ignore[arg-type]
+    asked = {"partition_by": ["place"], "buckets": 1, **definition}
+    return build.make(SCHEMA, table_type=kind, **asked)
 
 
 @pytest.fixture
@@ -49,11 +50,6 @@ def table(kind: str) -> Iterator[Table]:
     yield made
     assert not made.check.verify().problems
     assert not made.inspect.timeline().pending
-
-
-def rows(*values: tuple[int, str, int], note: str | None = "old") -> pa.Table:
-    ids, places, numbers = zip(*values, strict=True)
-    return pa.table({"id": ids, "place": places, "n": numbers, "note": [note] * len(ids)})
 
 
 def content(table: Table) -> list[Row]:
@@ -74,7 +70,7 @@ def test_an_operation_whose_columns_are_gone_when_it_begins_leaves_no_instant(
     table: Table, operation: str
 ) -> None:
     """It was checked against what its client knew; its writer has no rows, and so no part yet."""
-    other = Table.open(str(table.inspect.describe()["uri"]))
+    other = again(table)
     other.alter.columns().rename("n", "number").commit()
     act = {"update": lambda: table.update({"n": 9}), "delete": lambda: table.delete(where="n = 1")}
     with pytest.raises(RetryableConflictError, match="column 'n' was renamed or dropped"):
@@ -166,8 +162,7 @@ def test_a_value_that_cannot_be_kept_ends_the_update_whole(table: Table, value: 
 
 @pytest.mark.parametrize("value", [1e300, "1e300", "CASE WHEN d > 1e9 THEN -d ELSE 0.1 END"])
 def test_a_finite_number_never_becomes_infinite(kind: str, value: object) -> None:
-    name = f"memory://update-{next(_NAMES)}"
-    table = Table.create(name, "id bigint, d double, f float", record_key="id", table_type=kind)
+    table = make("id bigint, d double, f float", table_type=kind)
     infinite = pa.array([None, float("inf")], pa.float32())
     table.upsert(pa.table({"id": [1, 2], "d": [1.0, 1e300], "f": infinite}))
     merge = Update({"f": value if isinstance(value, str) else str(value)})
@@ -438,7 +433,7 @@ def test_threads_that_count_through_arrow_lose_nothing(kind: str) -> None:
     table.upsert(rows((1, "a", 0), (2, "a", 0)))
 
     def count(times: int) -> int:
-        mine, conflicts = Table.open(str(table.inspect.describe()["uri"])), 0
+        mine, conflicts = again(table), 0
         while times:
             seen = mine.scan()
             found = seen.to_arrow()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
@@ -29,29 +28,23 @@ from plait.txn.rollback import find_outcome
 from plait.txn.transaction import OptimisticTransaction, pending_record, request_instant
 from plait.write.group_commit import Gathered, decide
 from plait.write.request import write_request
+from tests.support import build
+from tests.support.build import again, rows
 from tests.support.protocol import client, create, memory
 
-NUMBERS = itertools.count()
 KINDS = pytest.mark.parametrize("kind", ["cow", "mor"])
 Write = Callable[[Table], object]
 
 
 def make(kind: str = "cow", *, isolation: str = "snapshot") -> Table:
-    table = Table.create(
-        f"memory://nothing-{next(NUMBERS)}",
+    return build.make(
         "id bigint, rev bigint",
-        record_key="id",
         ordering="rev",
         buckets=1,
         table_type=kind,
         isolation=isolation,
+        upsert=rows([1, 2], rev=5),
     )
-    table.upsert(rows([1, 2], 5))
-    return table
-
-
-def rows(ids: list[int], rev: int) -> pa.Table:
-    return pa.table({"id": ids, "rev": [rev] * len(ids)})
 
 
 def pending(table: Table) -> list[str]:
@@ -68,7 +61,7 @@ def test_refused_inserts_leave_no_version() -> None:
     before = files(table)
     for _ in range(3):
         with pytest.raises(DuplicateKeyError):
-            table.insert(rows([2], 1))
+            table.insert(rows([2], rev=1))
     assert table.version == 1
     assert pending(table) == []
     assert files(table) == before
@@ -93,8 +86,8 @@ def test_refused_write_that_staged_a_file_is_rolled_back() -> None:
     """INV-06: its file is deleted because a decision says so."""
     table = make()
     writer = table.writer("upsert").__enter__()
-    writer.write(rows([1], 9))
-    table.upsert(rows([1], 10))
+    writer.write(rows([1], rev=9))
+    table.upsert(rows([1], rev=10))
     with pytest.raises(ConflictError):
         writer.__exit__(None, None, None)
     assert table.inspect.history(1)[0].operation == Operation.ROLLBACK
@@ -103,13 +96,13 @@ def test_refused_write_that_staged_a_file_is_rolled_back() -> None:
 
 
 UNCHANGED: dict[str, Write] = {
-    "no rows": lambda t: t.upsert(rows([], 9).cast(t.schema.remove_metadata())),
+    "no rows": lambda t: t.upsert(rows([], rev=9).cast(t.schema.remove_metadata())),
     "absent keys": lambda t: t.delete(keys=pa.table({"id": [7]})),
     "no match": lambda t: t.delete(where="id = 7"),
     "no update": lambda t: t.update({"rev": "0"}, where="id = 7"),
-    "no clause": lambda t: t.merge(rows([1], 1), matched=[Update(when="s.rev > t.rev")]),
-    "nothing to insert": lambda t: t.merge(rows([1], 1), not_matched=[Insert()]),
-    "partial": lambda t: t.upsert(rows([1], 1), missing_columns="keep"),
+    "no clause": lambda t: t.merge(rows([1], rev=1), matched=[Update(when="s.rev > t.rev")]),
+    "nothing to insert": lambda t: t.merge(rows([1], rev=1), not_matched=[Insert()]),
+    "partial": lambda t: t.upsert(rows([1], rev=1), missing_columns="keep"),
 }
 
 
@@ -133,8 +126,8 @@ def test_upsert_whose_rows_all_lose_makes_no_version() -> None:
     """On a copy-on-write table: on the other its log files are condemned by a decision."""
     table = make()
     before = files(table)
-    assert table.upsert(rows([1, 2], 4)).version == 1
-    assert table.insert(rows([1, 2], 9), on_duplicate="skip").version == 1
+    assert table.upsert(rows([1, 2], rev=4)).version == 1
+    assert table.insert(rows([1, 2], rev=9), on_duplicate="skip").version == 1
     assert (table.version, files(table)) == (1, before)
 
 
@@ -158,7 +151,7 @@ def test_commit_id_of_what_changed_nothing_is_recorded(kind: str) -> None:
     table = make(kind)
     first = table.delete(where="id = 7", commit_id="once")
     assert first.version == 2
-    table.upsert(rows([7], 1))
+    table.upsert(rows([7], rev=1))
     assert table.delete(where="id = 7", commit_id="once").version == 2
     assert table.scan().count() == 3, "the first result, for ever"
 
@@ -167,7 +160,7 @@ def test_token_of_what_changed_nothing_is_recorded() -> None:
     table = make()
     stream = table.stream("s")
     with stream.writer("upsert", after=None, end="1") as epoch:
-        epoch.write(rows([1], 1))
+        epoch.write(rows([1], rev=1))
     assert stream.position is not None
     assert table.version == 2
 
@@ -176,15 +169,15 @@ def test_what_rests_on_an_older_read_is_judged_although_it_changed_nothing() -> 
     """INV-07: an insert that was skipped for a row that came since the read must hear of it."""
     table = make()
     seen = table.version
-    table.upsert(rows([3], 1))
+    table.upsert(rows([3], rev=1))
     with pytest.raises(ConflictError):
-        table.insert(rows([3], 2), on_duplicate="skip", read_from=seen)
+        table.insert(rows([3], rev=2), on_duplicate="skip", read_from=seen)
 
 
 def test_recoverer_that_ended_us_meanwhile_does_no_harm() -> None:
     table = make()
     writer = table.writer("upsert").__enter__()
-    other = Table.open(table._handle.store.address.uri)
+    other = again(table)
     other.maintenance.rollback(writer.instant)
     writer.__exit__(ValueError, ValueError("mine"), None)
     assert pending(table) == []
