@@ -6,15 +6,18 @@ import io
 import json
 import threading
 from dataclasses import dataclass
+from functools import partial
 
-import pyarrow as pa
 import pytest
 
 from plait import Table
 from plait.cli.main import main
 from plait.cli.render import Streams
+from tests.support import build
+from tests.support.build import LITTLE
 
 SCHEMA = "id bigint, day string, x double"
+rows = partial(build.rows, day="a", x=1.0)
 
 
 class Pipe(io.StringIO):
@@ -54,17 +57,12 @@ class Ran:
         return json.loads(self.err)["error"]
 
 
-def rows(*ids, day="a", x=1.0):
-    return pa.table({"id": list(ids), "day": [day] * len(ids), "x": [x] * len(ids)})
-
-
 @pytest.fixture(name="table")
 def table_fixture(tmp_path):
     """A partitioned table with two commits."""
     uri = str(tmp_path / "t")
-    properties = {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "1"}
     table = Table.create(
-        uri, SCHEMA, record_key=["id"], partition_by=["day"], ordering="x", properties=properties
+        uri, SCHEMA, record_key=["id"], partition_by=["day"], ordering="x", properties=LITTLE
     )
     table.upsert(rows(1, 2, 3))
     table.upsert(rows(1, 4, x=2.0), commit_id="second")

@@ -13,6 +13,7 @@ import pytest
 from plait import Table
 from plait.storage import open_store
 from plait.timeline import paths
+from tests.support import build
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def uri_of(table: Table) -> str:
-    return str(table.inspect.describe()["uri"])
+    return build.uri_of(table)
 
 
 def age(table: Table, folder: str, seconds: float) -> None:

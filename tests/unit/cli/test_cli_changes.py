@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 
-import pyarrow as pa
-
 from plait import Table
-
-
-def _rows(*ids, x):
-    return pa.table({"id": list(ids), "x": [x] * len(ids)})
+from tests.support.build import rows
 
 
 def test_diff_counts_all_rows_and_shows_the_first(tablectl, tmp_path):
     uri = str(tmp_path / "t")
     table = Table.create(uri, "id bigint, x bigint", record_key=["id"], buckets=1)
-    table.upsert(_rows(1, 2, 3, x=1))
-    table.upsert(_rows(3, 4, x=2))
+    table.upsert(rows(1, 2, 3, x=1))
+    table.upsert(rows(3, 4, x=2))
     table.delete(where="id = 1")
     data = tablectl("diff", uri, "--since", 1, "--limit", 2, "--json").data
     assert (data["since"], data["until"], data["more"]) == (1, 3, True)
@@ -48,8 +43,8 @@ def test_compare_shows_what_differs_and_ends_with_the_code_of_problems(tablectl,
     one, two = str(tmp_path / "one"), str(tmp_path / "two")
     for uri, x in ((one, 1), (two, 2)):
         table = Table.create(uri, "id bigint, x bigint", record_key=["id"], buckets=x)
-        table.upsert(_rows(1, 2, x=1))
-        table.upsert(_rows(2, 3, x=x))
+        table.upsert(rows(1, 2, x=1))
+        table.upsert(rows(2, 3, x=x))
     same = tablectl("compare", one, one, "--versions", 2, 2)
     assert (same.code, same.err) == (0, "")
     found = tablectl("compare", one, two, "--json")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-
-import pyarrow as pa
+from functools import partial
 
 from plait import Table
+from tests.support import build
 
 SCHEMA = "id bigint, day string, x double"
-
-
-def _rows(*ids, day="a", x=1.0):
-    return pa.table({"id": list(ids), "day": [day] * len(ids), "x": [x] * len(ids)})
+_rows = partial(build.rows, day="a", x=1.0)
 
 
 def _logs(tmp_path):

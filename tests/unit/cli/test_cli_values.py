@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+from functools import partial
 from pathlib import Path
 from typing import Never
 
@@ -14,10 +14,11 @@ from plait import Table, Update
 from plait.errors import BadRecordError, ConstraintError, DuplicateKeyError, TableError, plain
 from plait.files.sample import sample_of
 from plait.model.value import is_plain, plain_value, shown_value, to_text
+from tests.support.build import make
 from tests.support.extremes import LEAVES, WRAPS, column
 
-_NAMES = itertools.count()
 _KEYS = [name for name in LEAVES if name not in ("float", "double")]
+_table = partial(make, record_key=())
 
 
 def _strict(text: str) -> object:
@@ -27,10 +28,6 @@ def _strict(text: str) -> object:
     found: object = json.loads(text, parse_constant=refuse)
     text.encode()
     return found
-
-
-def _table(ddl: str, **definition: object) -> Table:
-    return Table.create(f"memory://values-{next(_NAMES)}", ddl, **definition)  # type: ignore[arg-type]
 
 
 def _told(error: TableError) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ from plait.model.contract import KEYS, Rule
 from plait.model.instant import Operation
 from plait.testing import PolicyKit
 from plait.txn.matrix import KINDS, Kind
+from tests.support import build
+from tests.support.build import by_id
 
 SOURCE = '''
 def by_hour(meeting):
@@ -50,6 +53,7 @@ def broken(meeting):
 not_a_function = 7
 '''
 NAMES = ("by_hour", "careful", "updates_win", "nonsense", "broken", "not_a_function")
+rows = partial(build.rows, day="open")
 
 
 @pytest.fixture
@@ -67,10 +71,6 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     yield place
     registry._load.cache_clear()
     sys.modules.pop("house_rules", None)
-
-
-def rows(value: int, *ids: int, day: str = "open") -> pa.Table:
-    return pa.table({"id": ids, "day": [day] * len(ids), "v": [value] * len(ids)})
 
 
 def make(place: Path, policy: str, isolation: str = "snapshot") -> Table:
@@ -91,16 +91,11 @@ def race(table: Table, first: pa.Table, second: pa.Table) -> None:
         table.upsert(first)
 
 
-def content(table: Table) -> dict[int, int]:
-    found = table.scan().to_arrow().to_pylist()
-    return {row["id"]: row["v"] for row in found}
-
-
 @pytest.mark.usefixtures("installed")
 def test_it_may_let_the_last_one_win(tmp_path: Path) -> None:
     table = make(tmp_path, "by_hour")
-    race(table, rows(1, 1, 2), rows(2, 2, 3))
-    assert content(table) == {1: 1, 2: 2, 3: 2}
+    race(table, rows(1, 2, v=1), rows(2, 3, v=2))
+    assert by_id(table, "v") == {1: 1, 2: 2, 3: 2}
     assert not table.check.verify(history=True).problems
 
 
@@ -108,17 +103,17 @@ def test_it_may_let_the_last_one_win(tmp_path: Path) -> None:
 def test_it_may_be_stricter_in_a_partition(tmp_path: Path) -> None:
     table = make(tmp_path, "by_hour")
     with pytest.raises(IncompatibleConflictError, match="by_hour"):
-        race(table, rows(1, 1, day="closed"), rows(2, 2, day="closed"))
-    assert content(table) == {1: 1}
+        race(table, rows(1, v=1, day="closed"), rows(2, v=2, day="closed"))
+    assert by_id(table, "v") == {1: 1}
 
 
 @pytest.mark.usefixtures("installed")
 def test_it_may_tell_operations_and_keys_apart(tmp_path: Path) -> None:
     table = make(tmp_path, "updates_win")
-    race(table, rows(1, 1), rows(2, 2))  # other keys
+    race(table, rows(1, v=1), rows(2, v=2))  # other keys
     with pytest.raises(RetryableConflictError):
-        race(table, rows(3, 1), rows(4, 1))
-    assert content(table) == {1: 3, 2: 2}
+        race(table, rows(1, v=3), rows(1, v=4))
+    assert by_id(table, "v") == {1: 3, 2: 2}
 
 
 @pytest.mark.usefixtures("installed")
@@ -128,23 +123,23 @@ def test_it_never_puts_rows_that_were_computed_from_a_read_over_newer_ones(
 ) -> None:
     """INV-07: a lost update is none that a policy may allow."""
     table = make(tmp_path, policy)
-    table.upsert(rows(1, 1))
+    table.upsert(rows(1, v=1))
     seen = table.scan()
-    table.upsert(rows(100, 1))
+    table.upsert(rows(1, v=100))
     with pytest.raises(RetryableConflictError):
-        table.upsert(rows(2, 1), read_from=seen)
-    assert content(table) == {1: 100}
+        table.upsert(rows(1, v=2), read_from=seen)
+    assert by_id(table, "v") == {1: 100}
 
 
 @pytest.mark.usefixtures("installed")
 def test_it_has_no_say_in_what_was_only_looked_up(tmp_path: Path) -> None:
     """INV-07: write skew stays impossible under ``serializable``."""
     table = make(tmp_path, "by_hour", "serializable")
-    table.upsert(rows(1, 1, 2))
+    table.upsert(rows(1, 2, v=1))
     # With a commit id it is decided, though it finds nothing and so changes nothing.
     writer = table.writer("delete", commit_id="looked").__enter__()
     writer.write(pa.table({"id": [7], "day": ["open"]}))
-    table.upsert(rows(1, 7))
+    table.upsert(rows(7, v=1))
     with pytest.raises(RetryableConflictError):
         writer.__exit__(None, None, None)
 
@@ -152,13 +147,13 @@ def test_it_has_no_say_in_what_was_only_looked_up(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("installed")
 def test_it_has_no_say_where_a_place_is_replaced(tmp_path: Path) -> None:
     table = make(tmp_path, "by_hour")
-    table.upsert(rows(1, 1))
+    table.upsert(rows(1, v=1))
     writer = table.writer("overwrite").__enter__()
-    writer.write(rows(2, 2))
-    table.upsert(rows(3, 3))
+    writer.write(rows(2, v=2))
+    table.upsert(rows(3, v=3))
     with pytest.raises(RetryableConflictError):
         writer.__exit__(None, None, None)
-    assert content(table) == {1: 1, 3: 3}
+    assert by_id(table, "v") == {1: 1, 3: 3}
 
 
 @pytest.mark.usefixtures("installed")
@@ -167,21 +162,21 @@ def test_an_answer_that_it_may_not_give_ends_the_commit(tmp_path: Path, policy: 
     """INV-10: the commit is rolled back; the table is as the other one left it."""
     table = make(tmp_path, policy)
     with pytest.raises(PolicyError, match=policy):
-        race(table, rows(1, 1), rows(2, 2))
-    assert content(table) == {1: 1}
+        race(table, rows(1, v=1), rows(2, v=2))
+    assert by_id(table, "v") == {1: 1}
     assert not table.inspect.timeline().pending
 
 
 def test_who_does_not_have_it_may_read_and_not_write(tmp_path: Path, installed: Path) -> None:
     """It is named, with the group of its entry point; nothing is left behind."""
     table = make(tmp_path, "by_hour")
-    table.upsert(rows(1, 1))
+    table.upsert(rows(1, v=1))
     sys.path.remove(str(installed))
     registry._load.cache_clear()
     other = Table.open(str(tmp_path / "t"))
-    assert content(other) == {1: 1}
+    assert by_id(other, "v") == {1: 1}
     for write in (
-        lambda: other.upsert(rows(2, 2)),
+        lambda: other.upsert(rows(2, v=2)),
         lambda: other.delete(where="id = 1"),
         lambda: other.transaction().__enter__(),
         lambda: other.stream("loader").begin_at(epoch=1, end="1"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +17,6 @@ from plait.model.changes import BASE, LOG
 from plait.model.contract import CODECS, Options
 from plait.model.plan import COW, Compression, TableLayout, TableSpec
 from plait.model.schema import Schema
-from plait.storage.local import LocalStore
 from plait.storage.port import Store
 
 SPEC = TableSpec(
@@ -26,11 +24,6 @@ SPEC = TableSpec(
     TableLayout((), BucketSpec(0, (), 0), None, COW),
 )
 ROWS = pa.table({"id": range(1000), "name": [f"name {n % 7}" for n in range(1000)]})
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return LocalStore(str(tmp_path))
 
 
 def write(store: Store, rows: pa.Table, codec: str, level: int = 0, kind: str = BASE) -> LiveFile:

@@ -26,16 +26,10 @@ from plait.model.changes import ADDED, BASE
 from plait.model.plan import COW, TableLayout, TableSpec
 from plait.model.schema import FIELD_ID, Schema
 from plait.model.value import to_raw
-from plait.storage.local import LocalStore
 from plait.storage.port import Store
 from tests.support.forge import footer_hash
 
 PLACE = Place("data/file.base.parquet", (), 0, BASE)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return LocalStore(str(tmp_path))
 
 
 def spec_of(schema: pa.Schema, *key: str, ordering: str | None = None) -> TableSpec:

@@ -17,18 +17,12 @@ from plait.files.data_file import LiveFile, live_files
 from plait.files.deletion import INLINE_BYTES_MAX, MaskWriter, decode, encode, load_mask
 from plait.model.changes import MASKED
 from plait.model.plan import LIVE
-from plait.storage.local import LocalStore
 from plait.storage.port import Store
 
 # Row 1 is deleted: as written by Databricks for Delta, found in a published test of a reader.
 DATABRICKS = bytes.fromhex("d1d339640100000000000000000000003a3000000100000000000000100000000100")
 PATH = "data/masks.dv.bin"
 SCATTERED = np.arange(0, 2_000_000, 7, dtype=np.uint64)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return LocalStore(str(tmp_path))
 
 
 def file_of(masked: pa.Table, rows: int) -> LiveFile:

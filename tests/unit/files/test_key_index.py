@@ -175,11 +175,6 @@ def write(
         return next(live_files(unmasked(writer.close(), version=1)))
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> LocalStore:
-    return LocalStore(str(tmp_path))
-
-
 def metadata_of(store: LocalStore, file: LiveFile) -> dict[bytes, bytes]:
     return pq.read_metadata(store.location(file.path)).metadata or {}
 

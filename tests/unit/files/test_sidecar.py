@@ -9,16 +9,10 @@ import pytest
 
 from plait.errors import CorruptMetadataError
 from plait.files.hash import load_sidecar, write_sidecar
-from plait.storage.local import LocalStore
 from plait.storage.port import Store
 
 PATH = "data/keys.bin"
 HASHES = np.array([7, 2**64 - 1, 0, 7], dtype=np.uint64)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return LocalStore(str(tmp_path))
 
 
 def test_sidecar_gives_back_sorted_distinct_hashes(store: Store) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import itertools
 from typing import Any
 
 import pyarrow as pa
@@ -12,9 +11,9 @@ import pytest
 
 from plait import Table
 from plait.errors import RepushOpenError
+from tests.support import build
 from tests.support.protocol import beside
 
-NAMES = itertools.count()
 NIGHT = dt.datetime.fromisoformat("2020-01-02T03:04:05")
 MIDNIGHT = dt.datetime.fromisoformat("2020-01-02T00:00:00")
 WIDENED = {
@@ -27,9 +26,7 @@ WIDENED = {
 
 
 def make(kind: str, **options: Any) -> Table:
-    return Table.create(
-        f"memory://wider-{next(NAMES)}", f"id bigint, a {kind}", record_key="id", **options
-    )
+    return build.make(f"id bigint, a {kind}", **options)
 
 
 def back_and_forth(name: str, **options: Any) -> Table:

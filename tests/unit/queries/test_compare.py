@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from plait import Table
 from plait.errors import OptionError, SchemaMismatchError
 from plait.queries import compare as module
+from tests.support.build import make
 
 _SCHEMA = "id bigint, part string, x double, tags array<string>"
 _ARROW = pa.schema(
@@ -138,7 +139,7 @@ def test_counts_are_those_of_bags_of_rows(ours, theirs):
     mine, others = Counter(ours), Counter(theirs)
     scans = []
     for rows in (ours, theirs):
-        t = Table.create(f"memory://compare-bags-{next(_NUMBERS)}", "k bigint, v string")
+        t = make("k bigint, v string", record_key=())
         if rows:
             t.append(pa.table({"k": [k for k, _ in rows], "v": [v for _, v in rows]}))
         scans.append(t)
@@ -147,6 +148,3 @@ def test_counts_are_those_of_bags_of_rows(ours, theirs):
     told = Counter((r["_difference"], r["k"], r["v"]) for r in found.sample.to_pylist())
     expected = {("missing", *row): n for row, n in (mine - others).items()}
     assert told == expected | {("extra", *row): n for row, n in (others - mine).items()}
-
-
-_NUMBERS = iter(range(1_000_000))

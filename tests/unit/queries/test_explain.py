@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
+from functools import partial
 
-import pyarrow as pa
 import pytest
 
 from plait import Table
 from plait.errors import InstantNotFoundError, RetryableConflictError
+from tests.support import build
+from tests.support.build import make
 
-_NAMES = itertools.count()
+rows = partial(build.rows, v=0)
 
 
 @pytest.fixture
 def table() -> Table:
-    made = Table.create(
-        f"memory://explain-{next(_NAMES)}", "id bigint, v bigint", record_key=["id"], buckets=1
-    )
-    made.upsert(rows(1, 2, 3))
-    return made
-
-
-def rows(*ids: int) -> pa.Table:
-    return pa.table({"id": ids, "v": [0] * len(ids)})
+    return make(buckets=1, upsert=rows(1, 2, 3))
 
 
 def test_a_rebase_is_explained_with_winner_place_and_work(table: Table) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 
@@ -13,8 +12,8 @@ import pytest
 
 from plait import Table
 from plait.errors import BadRecordError, OptionError
+from tests.support.build import make
 
-NAMES = itertools.count()
 NEW_YEAR = datetime(2026, 1, 1)  # noqa: DTZ001 - of a type without zone
 FINE = pd.Timestamp("2026-01-01 00:00:00.000000001")
 KEPT: dict[str, object] = {
@@ -57,8 +56,7 @@ SAME: list[tuple[str, object]] = [
 
 
 def made(kind: str) -> Table:
-    name = f"memory://lookup-keys-{next(NAMES)}"
-    table = Table.create(name, f"id {kind}, v int", record_key="id")
+    table = make(f"id {kind}, v int")
     keys = pa.array([KEPT[kind]], table.schema.field("id").type)
     table.upsert(pa.table([keys, pa.array([7], pa.int32())], names=["id", "v"]))
     return table
@@ -77,8 +75,7 @@ def test_a_key_is_found_in_every_form_that_loses_nothing(kind: str, key: object)
 
 
 def test_no_key_of_a_tuple_or_a_dict_changes_on_its_way() -> None:
-    name = f"memory://lookup-keys-{next(NAMES)}"
-    table = Table.create(name, "a bigint, b string", record_key=["a", "b"])
+    table = make("a bigint, b string", record_key=["a", "b"])
     table.upsert(pa.table({"a": [1], "b": ["x"]}))
     for key in ((1.7, "x"), {"a": 1.7, "b": "x"}):
         with pytest.raises(BadRecordError, match=r"'a'.*1\.7"):
@@ -92,9 +89,7 @@ def test_an_array_of_arrow_names_the_keys_of_one_column() -> None:
         assert table.get(keys, "v").to_pylist() == [{"v": 7}]
     with pytest.raises(BadRecordError):
         table.get(pa.array([1.5]))
-    both = Table.create(
-        f"memory://lookup-keys-{next(NAMES)}", "a int, b int", record_key=["a", "b"]
-    )
+    both = make("a int, b int", record_key=["a", "b"])
     for arrow in (pa.array([1]), pa.chunked_array([[1]])):
         with pytest.raises(OptionError, match="columns"):
             both.get(arrow)

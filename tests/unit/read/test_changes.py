@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import duckdb
 import pyarrow as pa
@@ -28,20 +28,17 @@ from plait.read.join import SortedBatch, Source, joined
 from plait.testing import open_wrapped
 from plait.testing.counting import CountingStore
 from plait.txn.read_pin import load_read_pins
+from tests.support import build
+from tests.support.build import LITTLE
 from tests.support.forge import forge
 
-_NAMES = itertools.count()
 KINDS = pytest.mark.parametrize("kind", ["cow", "mor"])
+rows = partial(build.rows, t="")
 
 
 def make(kind: str = "cow", *, key: Sequence[str] = ("id",), **more: object) -> Table:
-    uri = f"memory://change-read-{next(_NAMES)}"
     ddl = "id bigint, v bigint, t string"
-    return Table.create(uri, ddl, record_key=key, table_type=kind, **more)  # type: ignore[arg-type]
-
-
-def rows(ids: Sequence[int], v: int, t: str = "") -> pa.Table:
-    return pa.table({"id": ids, "v": [v] * len(ids), "t": [t] * len(ids)})
+    return build.make(ddl, record_key=key, table_type=kind, **more)
 
 
 def told(scan: ChangeScan) -> list[tuple[object, ...]]:
@@ -52,11 +49,11 @@ def told(scan: ChangeScan) -> list[tuple[object, ...]]:
 @KINDS
 def test_each_operation_is_told_exactly(kind: str) -> None:
     table = make(kind, buckets=2)
-    table.insert(rows([1, 2, 3], 0))
-    table.upsert(rows([2, 3, 4], 1))
-    table.upsert(rows([2], 1))
+    table.insert(rows([1, 2, 3], v=0))
+    table.upsert(rows([2, 3, 4], v=1))
+    table.upsert(rows([2], v=1))
     table.delete(keys=pa.table({"id": [4, 9]}))
-    table.overwrite(rows([1, 3, 5], 1))
+    table.overwrite(rows([1, 3, 5], v=1))
     assert told(table.changes(0)) == [
         (1, 1, "insert", 0),
         (1, 2, "insert", 0),
@@ -83,11 +80,11 @@ def test_bounds_are_versions_instants_and_times(kind: str) -> None:
     table = make(kind)
     early = table.writer("upsert")
     early.__enter__()
-    early.write(rows([1], 1))
+    early.write(rows([1], v=1))
     SystemClock().sleep(0.005)  # an instant whose time is taken meanwhile gets a later one
-    table.upsert(rows([2], 2))
+    table.upsert(rows([2], v=2))
     early.__exit__(None, None, None)
-    table.upsert(rows([3], 3))
+    table.upsert(rows([3], v=3))
     second = table.inspect.timeline().decided[2]
     assert second.instant < table.inspect.timeline().decided[1].instant, "it began first"
     every = [(1, 2, "insert", 2), (2, 1, "insert", 1), (3, 3, "insert", 3)]
@@ -105,7 +102,7 @@ def test_bounds_are_versions_instants_and_times(kind: str) -> None:
 
 def test_bounds_that_are_none_are_refused_by_name() -> None:
     table = make()
-    table.upsert(rows([1], 1))
+    table.upsert(rows([1], v=1))
     with pytest.raises(InstantNotFoundError):
         table.changes(2)
     with pytest.raises(InstantNotFoundError):
@@ -128,7 +125,7 @@ def test_a_version_that_was_cleaned_is_refused_with_the_oldest_that_was_not() ->
         properties={"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 2}
     )
     for v in range(5):
-        table.upsert(rows([1], v))
+        table.upsert(rows([1], v=v))
     table.maintenance.clean()
     with pytest.raises(InstantExpiredError) as refused:
         table.changes(1)
@@ -145,13 +142,13 @@ def test_files_stay_while_the_changes_are_held(kind: str) -> None:
     """INV-05: a lease on ``since``."""
     table = make(
         kind,
-        properties={"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 1},
+        properties=LITTLE,
     )
     for v in range(4):
-        table.upsert(rows([1, 2], v))
+        table.upsert(rows([1, 2], v=v))
     scan = table.changes(1)
     expected = told(scan)
-    table.upsert(rows([1, 2], 9))
+    table.upsert(rows([1, 2], v=9))
     assert table.maintenance.clean().spared
     assert told(scan) == expected
     assert len(expected) == 12
@@ -161,8 +158,8 @@ def test_files_stay_while_the_changes_are_held(kind: str) -> None:
 
 def test_columns_and_predicates_are_those_of_table_and_changes() -> None:
     table = make("mor")
-    table.upsert(rows([1, 2], 0, "a"))
-    table.upsert(rows([2, 3], 5, "b"))
+    table.upsert(rows([1, 2], v=0, t="a"))
+    table.upsert(rows([2, 3], v=5, t="b"))
     scan = table.changes(0, columns=["t"])
     assert scan.schema.names == ["t", *ADDED_COLUMNS.names]
     assert table.changes(0, columns=[TYPE, "id"]).schema.names == [TYPE, "id"]
@@ -180,8 +177,8 @@ def test_columns_and_predicates_are_those_of_table_and_changes() -> None:
 
 def test_a_predicate_leaves_out_buckets_and_never_half_of_an_update() -> None:
     table = make(buckets=4)
-    table.upsert(rows(range(40), 0))
-    table.upsert(rows(range(40), 9))
+    table.upsert(rows(range(40), v=0))
+    table.upsert(rows(range(40), v=9))
     every = table.changes(1)
     some = table.changes(1, where="id = 7")
     assert some.window.files.num_rows * 4 == every.window.files.num_rows
@@ -192,8 +189,8 @@ def test_a_predicate_leaves_out_buckets_and_never_half_of_an_update() -> None:
 
 def test_only_buckets_that_commits_touched_are_read() -> None:
     table = make(buckets=8)
-    table.upsert(rows(range(100), 0))
-    table.upsert(rows([7], 1))
+    table.upsert(rows(range(100), v=0))
+    table.upsert(rows([7], v=1))
     opened, store = open_wrapped(table._handle.store.address.uri, CountingStore)
     scan = opened.changes(1)
     assert store.count("open_input", "data") == 0, "nothing is read before it is asked for"
@@ -208,9 +205,9 @@ def test_rows_come_in_bounded_memory_from_files_of_many_batches(
     """Rounds end inside of batches; the rows of an update stay next to each other."""
     monkeypatch.setattr("plait.files.reader.BATCH_BYTES", 1)
     table = make(kind, buckets=1)
-    table.upsert(rows(range(0, 1000, 2), 0))
-    table.upsert(rows(range(0, 1000, 3), 1))
-    table.upsert(rows(range(0, 1000, 5), 2))
+    table.upsert(rows(range(0, 1000, 2), v=0))
+    table.upsert(rows(range(0, 1000, 3), v=1))
+    table.upsert(rows(range(0, 1000, 5), v=2))
     found = table.changes(1).to_arrow()
     for version, step in ((2, 3), (3, 5)):
         part = found.filter(pc.equal(found["_commit_version"], version)).to_pylist()
@@ -235,7 +232,7 @@ def test_a_key_that_is_there_twice_is_damage_and_no_change() -> None:
 def test_what_compaction_writes_is_no_change() -> None:
     """Its action says so: the files that it rewrote are not even looked at."""
     table = make(buckets=1)
-    table.upsert(rows([1], 1))
+    table.upsert(rows([1], v=1))
     path = table.inspect.files()["path"][0].as_py()
 
     def compact(decision: Decision) -> Decision:
@@ -255,7 +252,7 @@ def test_what_compaction_writes_is_no_change() -> None:
 
 def test_every_form_of_rows_is_there() -> None:
     table = make()
-    table.upsert(rows([1, 2], 1))
+    table.upsert(rows([1, 2], v=1))
     scan = table.changes(0, columns=["id"])
     assert scan.to_reader().read_all() == scan.to_arrow()
     assert scan.to_pandas()["_change_type"].tolist() == ["insert"] * 2

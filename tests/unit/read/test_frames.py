@@ -12,6 +12,7 @@ import pytest
 from plait import Table
 from plait.errors import BadRecordError, SchemaMismatchError
 from plait.read.scan import Scan
+from tests.support.build import make
 from tests.support.extremes import LEAVES, WRAPS, column
 
 _NAMES = itertools.count()
@@ -48,7 +49,7 @@ def test_what_is_read_is_written_back_unchanged_in_every_form(leaf: str, wrap: s
 
 def test_the_types_of_a_pandas_frame_follow_from_the_columns_alone() -> None:
     ddl = "a bigint not null, b bigint, c boolean, d float, e array<bigint>, f date, g timestamp"
-    table = Table.create(f"memory://frames-{next(_NAMES)}", ddl)
+    table = make(ddl, record_key=())
     empty = table.scan().to_pandas().dtypes
     row = dict.fromkeys(table.schema.names) | {"a": 1}
     table.append(pa.Table.from_pylist([row], schema=table.scan().schema))
@@ -58,14 +59,14 @@ def test_the_types_of_a_pandas_frame_follow_from_the_columns_alone() -> None:
 
 
 def test_a_pandas_frame_with_two_columns_of_a_name_is_refused_by_it() -> None:
-    table = Table.create(f"memory://frames-{next(_NAMES)}", "a bigint")
+    table = make("a bigint", record_key=())
     with pytest.raises(SchemaMismatchError) as told:
         table.append(pd.DataFrame([[1, 2]], columns=["a", "a"]))
     assert told.value.column == "a"
 
 
 def test_a_pandas_frame_that_arrow_cannot_take_is_refused() -> None:
-    table = Table.create(f"memory://frames-{next(_NAMES)}", "a bigint")
+    table = make("a bigint", record_key=())
     for frame in (
         pd.DataFrame({"a": [1 << 70, 1]}),
         pd.DataFrame({"a": pd.arrays.SparseArray([1, 0])}),
@@ -76,6 +77,6 @@ def test_a_pandas_frame_that_arrow_cannot_take_is_refused() -> None:
 
 
 def test_an_empty_pandas_frame_fits_columns_of_every_type() -> None:
-    table = Table.create(f"memory://frames-{next(_NAMES)}", "a bigint, s string, l array<int>")
+    table = make("a bigint, s string, l array<int>", record_key=())
     table.append(pd.DataFrame({"a": [], "s": [], "l": []}))
     assert table.scan().count() == 0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from plait import MissingDependencyError, OptionError, Table, UnsupportedFeatureError
@@ -17,17 +17,12 @@ from plait.timeline.replica_records import load_attempts
 from plait.txn.table_handle import open_handle
 from plait.write import replication
 from plait.write.sink_address import parse_sink
+from tests.support import build
+from tests.support.build import by_id, keys
 from tests.support.memory import forget
 
 SCHEMA = "id bigint, v bigint"
-
-
-def rows(*ids: int, v: int = 0) -> pa.Table:
-    return pa.table({"id": list(ids), "v": [v] * len(ids)})
-
-
-def keys(*ids: int) -> pa.Table:
-    return pa.table({"id": list(ids)})
+rows = partial(build.rows, v=0)
 
 
 @pytest.fixture
@@ -53,13 +48,8 @@ def other(uri: str) -> Table:
     return Table.open(uri, allow=[f"{uri}-eu", f"{uri}-us"])
 
 
-def content(table: Table) -> dict[object, object]:
-    found = table.scan().to_arrow()
-    return dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
-
-
 def eu(uri: str) -> dict[object, object]:
-    return content(Table.open(f"{uri}-eu"))
+    return by_id(Table.open(f"{uri}-eu"))
 
 
 # --- columns -------------------------------------------------------------------------------------
@@ -83,7 +73,7 @@ def test_the_columns_stay_those_of_the_sinks(t: Table, uri: str) -> None:
         writer.write(rows(2))
         t.alter.columns().comment("v", "what it is").default("v", 3).commit()
     t.upsert(rows(3))
-    assert eu(uri) == content(t) == {1: 0, 2: 0, 3: 0}
+    assert eu(uri) == by_id(t) == {1: 0, 2: 0, 3: 0}
     t.replicas.remove("eu")
     t.alter.columns().add("z", "int").commit()
 
@@ -93,21 +83,21 @@ def test_the_columns_stay_those_of_the_sinks(t: Table, uri: str) -> None:
 
 def test_every_kind_of_write_that_sinks_can_take_goes_there_first(t: Table, uri: str) -> None:
     t.upsert(rows(1, 2, 3))
-    assert eu(uri) == content(t) == {1: 0, 2: 0, 3: 0}
+    assert eu(uri) == by_id(t) == {1: 0, 2: 0, 3: 0}
     t.delete(keys=keys(1))
     with t.writer("upsert") as w:
         w.write(rows(2, v=1))
         w.remove(keys(3))
-    assert eu(uri) == content(t) == {2: 1}
+    assert eu(uri) == by_id(t) == {2: 1}
     with t.transaction() as tx:
         tx.delete(keys=keys(2))
         tx.upsert(rows(4, 5))
         tx.upsert(rows(5, v=2))
-    assert eu(uri) == content(t) == {4: 0, 5: 2}
+    assert eu(uri) == by_id(t) == {4: 0, 5: 2}
     position = t.stream("app").position
     with t.stream("app").writer("upsert", after=position, end="1", on_conflict="raise") as w:
         w.write(rows(6))
-    assert eu(uri) == content(t) == {4: 0, 5: 2, 6: 0}
+    assert eu(uri) == by_id(t) == {4: 0, 5: 2, 6: 0}
     assert [each.in_step for each in status(t)] == [True]
 
 
@@ -133,7 +123,7 @@ def test_a_transaction_whose_sink_fails_commits_nothing_and_leaves_its_record(
 
     with pytest.raises(ReplicationError):
         fail()
-    assert content(t) == {}
+    assert by_id(t) == {}
     assert [attempt.sinks for attempt in load_attempts(t._handle.store)] == [("eu",)]
 
 
@@ -157,7 +147,7 @@ def test_what_sinks_cannot_take_is_refused_before_anything_is_written(t: Table, 
     t.upsert(rows(1))
     with pytest.raises(OptionError):
         act(t)
-    assert (t.version, content(t), eu(uri)) == (1, {1: 0}, {1: 0})
+    assert (t.version, by_id(t), eu(uri)) == (1, {1: 0}, {1: 0})
 
 
 def test_a_block_refuses_an_operation_that_sinks_cannot_take(t: Table, uri: str) -> None:
@@ -168,7 +158,7 @@ def test_a_block_refuses_an_operation_that_sinks_cannot_take(t: Table, uri: str)
 
     with pytest.raises(OptionError):
         act()
-    assert content(t) == {}
+    assert by_id(t) == {}
     assert [each.ahead != () for each in status(t)] == [True]
 
 
@@ -183,8 +173,8 @@ def test_a_block_that_meets_another_commit_or_a_swap_still_names_what_the_sinks_
             tx.delete(keys=keys(number - 19))
             tx.upsert(rows(number, v=1))
             meet()
-        assert content(t) == eu(uri)
-        assert content(t)[number] == 1
+        assert by_id(t) == eu(uri)
+        assert by_id(t)[number] == 1
     assert status(t)[0].in_step
 
 
@@ -203,7 +193,7 @@ def test_rows_that_sinks_took_by_another_key_or_ordering_are_not_committed(
     t.upsert(rows(1, v=2))
     with pytest.raises(RetryableConflictError):
         race()
-    assert content(t) == {1: 2}
+    assert by_id(t) == {1: 2}
     assert status(t)[0].ahead
 
 
@@ -222,7 +212,7 @@ def test_many_batches_are_few_commits_of_a_table_as_the_sink(t: Table, uri: str)
         w.write(rows(*range(500)))
         w.remove(keys(3, 4))
         w.write(rows(4, v=1))
-    assert eu(uri) == content(t)
+    assert eu(uri) == by_id(t)
     assert seen == [499]
     assert Table.open(f"{uri}-eu").version <= 4
     (decision,) = t._handle.cache.timeline.load_after(w.result.version - 1, limit=1)
@@ -239,7 +229,7 @@ def test_services_leave_the_sinks_alone(t: Table, uri: str) -> None:
     t.layout.repush(buckets=2)
     assert Table.open(f"{uri}-eu").version == before
     t.upsert(rows(9))
-    assert eu(uri) == content(t) == dict.fromkeys((0, 1, 2, 9), 0)
+    assert eu(uri) == by_id(t) == dict.fromkeys((0, 1, 2, 9), 0)
     assert [each.in_step for each in status(t)] == [True]
 
 
@@ -252,10 +242,10 @@ def test_a_sink_that_is_added_gets_what_is_written_from_then_on(t: Table, uri: s
     t.replicas.add(f"us={uri}-us")
     old.upsert(rows(2))
     us = Table.open(f"{uri}-us")
-    assert content(us) == {2: 0}
+    assert by_id(us) == {2: 0}
     assert {each.sink: each.behind for each in status(t)} == {"eu": (), "us": (1,)}
     repair(t, TableSink("us", f"{uri}-us"))
-    assert content(us) == content(t)
+    assert by_id(us) == by_id(t)
     assert all(each.in_step for each in status(t))
 
 
@@ -269,16 +259,16 @@ def test_a_writer_that_began_before_a_sink_was_added_cannot_commit_without_it(
 
     with pytest.raises(RetryableConflictError, match="us"):
         race()
-    assert content(t) == {}
+    assert by_id(t) == {}
     other(uri).upsert(rows(1))
-    assert content(t) == content(Table.open(f"{uri}-us")) == {1: 0}
+    assert by_id(t) == by_id(Table.open(f"{uri}-us")) == {1: 0}
     assert any(each.ahead for each in status(t))  # what the first sent is told of
 
 
 def test_a_sink_that_is_removed_gets_nothing_more(t: Table, uri: str) -> None:
     t.replicas.remove("eu")
     t.append(rows(1))
-    assert (eu(uri), content(t)) == ({}, {1: 0})
+    assert (eu(uri), by_id(t)) == ({}, {1: 0})
     with pytest.raises(OptionError, match="names no sink eu"):
         t.replicas.remove("eu")
 
@@ -289,7 +279,7 @@ def test_the_sinks_of_an_argument_must_contain_those_of_the_definition(t: Table,
     both = [TableSink("eu", f"{uri}-eu"), TableSink("us", f"{uri}-us")]
     with t.writer("upsert", replicas=Replicas(both, batch_size=9)) as w:
         w.write(rows(1))
-    assert content(t) == eu(uri) == content(Table.open(f"{uri}-us")) == {1: 0}
+    assert by_id(t) == eu(uri) == by_id(Table.open(f"{uri}-us")) == {1: 0}
 
 
 @pytest.mark.parametrize(

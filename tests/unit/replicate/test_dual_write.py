@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -24,20 +25,14 @@ from plait.testing import Fault, FaultStore, open_wrapped, sim_ports
 from plait.timeline.pending import load_pending
 from plait.timeline.replica_records import load_attempts
 from plait.txn.table_handle import open_handle
+from tests.support import build
+from tests.support.build import by_id, keys
 from tests.support.memory import forget
-from tests.support.sinks import KeyValueSession, KeyValueSink, failing, fresh
+from tests.support.sinks import KeyValueSession, KeyValueSink, failing, fresh, held_by
 
 SCHEMA = "id bigint, v bigint"
 QUICK = Retries(attempts=3)
-
-
-def rows(ids: Iterable[int], v: int = 0) -> pa.Table:
-    ids = list(ids)
-    return pa.table({"id": ids, "v": [v] * len(ids)})
-
-
-def keys(ids: Iterable[int]) -> pa.Table:
-    return pa.table({"id": list(ids)})
+rows = partial(build.rows, v=0)
 
 
 @pytest.fixture
@@ -64,18 +59,9 @@ def two() -> KeyValueSink:
     return fresh("two")
 
 
-def held(sink: KeyValueSink) -> dict[object, object]:
-    return {key[-1]: row["v"] for key, row in sink.place.rows.items()}
-
-
 def swallow(kind: type[Exception], act: Callable[[], None]) -> None:
     with pytest.raises(kind):
         act()
-
-
-def content(t: Table) -> dict[object, object]:
-    found = t.scan().to_arrow()
-    return dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
 
 
 def untouched(t: Table, *sinks: KeyValueSink) -> bool:
@@ -91,7 +77,7 @@ def untouched(t: Table, *sinks: KeyValueSink) -> bool:
 def test_every_sink_holds_the_rows_that_are_committed(t, one, two) -> None:
     with t.writer("upsert", replicas=Replicas([one, two], batch_size=4)) as w:
         w.write(rows(range(10)))
-    assert content(t) == held(one) == held(two) == dict.fromkeys(range(10), 0)
+    assert by_id(t) == held_by(one) == held_by(two) == dict.fromkeys(range(10), 0)
 
 
 def test_every_sink_has_acknowledged_each_batch_before_the_commit_is_published(uri, one) -> None:
@@ -126,10 +112,10 @@ def test_sinks_have_the_values_of_the_table_or_nothing_is_committed(t, uri, one,
             change(t.alter.columns()).commit()
 
     swallow(RetryableConflictError, written)
-    assert content(t) == {}
+    assert by_id(t) == {}
     with t.writer("upsert", replicas=Replicas([one])) as w:
         w.write(pa.table({"id": [1], "v": pa.nulls(1, pa.int64())}))
-    assert content(t) == held(one)
+    assert by_id(t) == held_by(one)
 
 
 def test_a_batch_is_one_row_by_default(t, one) -> None:
@@ -152,7 +138,7 @@ def test_removals_keep_their_place_among_the_rows(t, one) -> None:
         w.remove(keys([1, 2]))
         w.write(rows([1], v=2))
     assert one.place.calls == [("put", [1, 2]), ("remove", [1, 2]), ("put", [1])]
-    assert content(t) == held(one) == {1: 2}
+    assert by_id(t) == held_by(one) == {1: 2}
 
 
 def test_a_delete_by_keys_goes_to_sinks_that_remove(t, one) -> None:
@@ -160,7 +146,7 @@ def test_a_delete_by_keys_goes_to_sinks_that_remove(t, one) -> None:
         w.write(rows([1, 2]))
     with t.writer("delete", replicas=Replicas([one])) as w:
         w.write(keys([1]))
-    assert content(t) == held(one) == {2: 0}
+    assert by_id(t) == held_by(one) == {2: 0}
 
 
 def test_all_sinks_get_a_batch_at_the_same_time(t, one, two) -> None:
@@ -170,7 +156,7 @@ def test_all_sinks_get_a_batch_at_the_same_time(t, one, two) -> None:
         sink.place.before = lambda call: meet.wait() and None if call == "put" else None
     with t.writer("upsert", replicas=Replicas([one, two], batch_size=2)) as w:
         w.write(rows(range(4)))
-    assert content(t) == held(one) == held(two)
+    assert by_id(t) == held_by(one) == held_by(two)
 
 
 def test_no_sink_gets_a_batch_before_all_have_the_one_before(t, one, two) -> None:
@@ -238,7 +224,7 @@ def test_a_sink_that_fails_for_a_while_gets_the_batch_again_in_a_new_session(
     one.place.before = failing(2, error=error)
     with t.writer("upsert", replicas=Replicas([one, two], batch_size=2, retries=QUICK)) as w:
         w.write(rows(range(4)))
-    assert content(t) == held(one) == held(two)
+    assert by_id(t) == held_by(one) == held_by(two)
     assert (one.place.sessions, two.place.sessions) == (3, 1)
     assert [ids for _, ids in two.place.calls] == [[0, 1], [2, 3]]
 
@@ -261,7 +247,7 @@ def test_a_sink_that_fails_for_good_fails_the_write_with_every_outcome(t, one, t
         ("two", "failed", 0, 3),
     ]
     assert "the store is down" in outcomes[1]["error"]
-    assert content(t) == {}
+    assert by_id(t) == {}
 
 
 def test_two_sinks_that_fail_are_both_told(t, one, two) -> None:
@@ -284,7 +270,7 @@ def test_what_a_failed_write_left_on_sinks_is_on_record(t, one, two) -> None:
     (attempt,) = load_attempts(t._handle.store)
     assert attempt.sinks == ("one", "two")
     assert t.inspect.history()[0].ended == (attempt.instant,)
-    assert held(one) == {1: 0}
+    assert held_by(one) == {1: 0}
 
 
 def test_writing_the_same_rows_again_heals_the_sinks(t, one, two) -> None:
@@ -294,7 +280,7 @@ def test_writing_the_same_rows_again_heals_the_sinks(t, one, two) -> None:
         w.write(rows(range(4)))
     with t.writer("upsert", replicas=replicas) as w:
         w.write(rows(range(4)))
-    assert content(t) == held(one) == held(two)
+    assert by_id(t) == held_by(one) == held_by(two)
 
 
 def test_a_writer_cannot_commit_after_its_error_was_swallowed(t, one) -> None:
@@ -302,7 +288,7 @@ def test_a_writer_cannot_commit_after_its_error_was_swallowed(t, one) -> None:
     replicas = Replicas([one], retries=QUICK)
     with pytest.raises(ReplicationError), t.writer("upsert", replicas=replicas) as w:
         swallow(ReplicationError, lambda: w.write(rows([1])))  # the block ends normally
-    assert content(t) == {}
+    assert by_id(t) == {}
 
 
 def test_a_writer_cannot_commit_without_the_rows_of_a_failed_attempt_record(uri, one) -> None:
@@ -312,11 +298,11 @@ def test_a_writer_cannot_commit_without_the_rows_of_a_failed_attempt_record(uri,
     replicas = Replicas([one])
     with pytest.raises(ReplicationError), t.writer("upsert", replicas=replicas) as w:
         swallow(StorageError, lambda: w.write(rows([1])))
-    assert content(t) == held(one) == {}
+    assert by_id(t) == held_by(one) == {}
     again = t.writer("upsert", replicas=replicas)
     with again:
         again.write(rows([1]))
-    assert content(t) == held(one) == {1: 0}
+    assert by_id(t) == held_by(one) == {1: 0}
 
 
 def test_nothing_is_sent_before_every_sink_is_open(t, one, two) -> None:
@@ -476,7 +462,7 @@ def test_a_sink_that_buffers_gets_everything_since_its_last_flush_again(t, one) 
     with t.writer("upsert", replicas=Replicas([one, slow], retries=QUICK)) as w:
         w.write(rows(range(20)))
     assert not failures
-    assert content(t) == held(one) == held(slow) == dict.fromkeys(range(20), 0)
+    assert by_id(t) == held_by(one) == held_by(slow) == dict.fromkeys(range(20), 0)
 
 
 def test_a_sink_that_buffers_and_cannot_flush_fails_the_write(t, one) -> None:
@@ -489,5 +475,5 @@ def test_a_sink_that_buffers_and_cannot_flush_fails_the_write(t, one) -> None:
             w.write(rows(range(20)))
 
     swallow(ReplicationError, act)
-    assert content(t) == held(slow) == {}
+    assert by_id(t) == held_by(slow) == {}
     assert len(load_attempts(t._handle.store)) == 1

@@ -15,21 +15,17 @@ import pytest
 from plait import OptionError, ReplicationError, Table
 from plait.replicate import Replicas, ReplicaStatus, Retries, TableSink, repair, status
 from plait.timeline.replica_records import delete_attempts, load_attempts, write_attempt
+from tests.support import build
+from tests.support.build import rows
 from tests.support.memory import forget
-from tests.support.sinks import KeyValueSink, failing, fresh
+from tests.support.sinks import KeyValueSink, failing, fresh, held_by
 
 WAIT_S = 60.0
 
 
-def rows(v: int, *ids: int) -> pa.Table:
-    return pa.table({"id": ids, "v": [v] * len(ids)})
-
-
 @pytest.fixture
-def t(request: pytest.FixtureRequest) -> Table:
-    uri = f"memory://{request.node.name}"
-    forget(uri)
-    return Table.create(uri, "id bigint, v bigint", record_key="id")
+def t() -> Table:
+    return build.make()
 
 
 class Held:
@@ -63,10 +59,6 @@ def told(t: Table, sink: KeyValueSink) -> ReplicaStatus:
     return next(each for each in status(t) if each.sink == sink.name)
 
 
-def held(sink: KeyValueSink) -> dict[object, object]:
-    return {key[-1]: row["v"] for key, row in sink.place.rows.items()}
-
-
 def lane_of(sink: KeyValueSink) -> threading.Thread:
     return next(each for each in threading.enumerate() if each.name == f"plait-{sink.name}")
 
@@ -76,38 +68,38 @@ def test_a_batch_is_not_sent_again_once_its_write_has_failed(t: Table) -> None:
     sink = fresh("late-again")
     gate = Held(sink, "put", fails=True)
     with pytest.raises(ReplicationError) as caught:
-        send(t, sink, rows(1, 1, 2), patience_s=0.05)
+        send(t, sink, rows(1, 2, v=1), patience_s=0.05)
     assert caught.value.facts["outcomes"][0]["state"] == "silent"  # type: ignore[index]
     lane = lane_of(sink)
     sink.place.before = None
-    send(t, sink, rows(2, 1, 2))
+    send(t, sink, rows(1, 2, v=2))
     gate.go.set()
     lane.join(WAIT_S)
     assert gate.calls == 1
-    assert held(sink) == {1: 2, 2: 2}
+    assert held_by(sink) == {1: 2, 2: 2}
 
 
 def test_a_sink_that_has_not_answered_stays_ahead_until_it_has_and_is_repaired(t: Table) -> None:
     sink = fresh("late-takes")
     gate = Held(sink, "put", fails=False)
     with pytest.raises(ReplicationError):
-        send(t, sink, rows(1, 1), patience_s=0.05)
+        send(t, sink, rows(1, v=1), patience_s=0.05)
     lane = lane_of(sink)
     sink.place.before = None
-    send(t, sink, rows(2, 1))
+    send(t, sink, rows(1, v=2))
     (attempt,) = load_attempts(t._handle.store)
     assert attempt.under_way == (sink.name,)
     assert repair(t, sink).overlapped == (attempt.instant,)
     assert not told(t, sink).in_step
     gate.go.set()
     lane.join(WAIT_S)
-    assert held(sink) == {1: 1}  # it came over the newer row
+    assert held_by(sink) == {1: 1}  # it came over the newer row
     (attempt,) = load_attempts(t._handle.store)
     assert attempt.under_way == ()
     assert not told(t, sink).in_step
     assert repair(t, sink).overlapped == ()
     assert told(t, sink).in_step
-    assert held(sink) == {1: 2}
+    assert held_by(sink) == {1: 2}
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["the record is there", "it is gone"])
@@ -117,7 +109,7 @@ def test_a_late_answer_of_one_sink_says_nothing_of_those_that_were_repaired(
     sink, other = fresh("late-one"), fresh("late-other")
     gate = Held(sink, "put", fails=False)
     with pytest.raises(ReplicationError):
-        send(t, sink, rows(1, 1), other, patience_s=0.05)
+        send(t, sink, rows(1, v=1), other, patience_s=0.05)
     lane = lane_of(sink)
     sink.place.before = None
     repair(t, other)
@@ -137,7 +129,7 @@ def test_a_late_answer_of_one_sink_leaves_those_that_were_not_repaired(t: Table)
     sink, other = fresh("late-first"), fresh("late-second")
     gate = Held(sink, "put", fails=False)
     with pytest.raises(ReplicationError):
-        send(t, sink, rows(1, 1), other, patience_s=0.05)
+        send(t, sink, rows(1, v=1), other, patience_s=0.05)
     lane = lane_of(sink)
     sink.place.before = None
     gate.go.set()
@@ -151,10 +143,10 @@ def test_a_sink_that_answers_after_its_repair_is_no_longer_in_step(
 ) -> None:
     """After an hour a repair waits for it no longer; another sink keeps the record."""
     sink, other = fresh("late-hour"), fresh("late-us")
-    send(t, sink, rows(0, 1), other)
+    send(t, sink, rows(1, v=0), other)
     gates = [Held(each, "put", fails=False) for each in (sink, other)]
     with pytest.raises(ReplicationError):
-        send(t, sink, rows(1, 1), other, patience_s=0.05)
+        send(t, sink, rows(1, v=1), other, patience_s=0.05)
     lane, last = lane_of(sink), lane_of(other)
     sink.place.before = other.place.before = None
     monkeypatch.setattr(import_module("plait.replicate.repair"), "_SILENT_MS_MAX", -1)
@@ -162,7 +154,7 @@ def test_a_sink_that_answers_after_its_repair_is_no_longer_in_step(
     assert told(t, sink).in_step
     gates[0].go.set()
     lane.join(WAIT_S)
-    assert held(sink) == {1: 1}
+    assert held_by(sink) == {1: 1}
     assert not told(t, sink).in_step
     gates[1].go.set()
     last.join(WAIT_S)
@@ -174,7 +166,7 @@ def test_a_process_that_has_ended_leaves_nothing_under_way(t: Table) -> None:
     sink = fresh("late-ended")
     gate = Held(sink, "put", fails=True)
     with pytest.raises(ReplicationError):
-        send(t, sink, rows(1, 1), patience_s=0.05)
+        send(t, sink, rows(1, v=1), patience_s=0.05)
     lane = lane_of(sink)
     sink.place.before = None
     (attempt,) = load_attempts(t._handle.store)
@@ -190,8 +182,8 @@ def test_a_process_that_has_ended_leaves_nothing_under_way(t: Table) -> None:
 def test_a_repair_that_fails_half_way_is_told(t: Table) -> None:
     """It may have put rows of an older version over newer ones."""
     sink = fresh("late-repair")
-    send(t, sink, rows(1, 1, 2))
-    t.upsert(rows(2, 1))
+    send(t, sink, rows(1, 2, v=1))
+    t.upsert(rows(1, v=2))
     sink.place.before = failing(99)
     with pytest.raises(ReplicationError):
         repair(t, sink)
@@ -212,7 +204,7 @@ def copy(t: Table) -> str:
     forget(uri)
     Table.create(uri, "id bigint, v bigint", record_key="id")
     with t.writer("upsert", replicas=Replicas([TableSink("eu", uri)])) as writer:
-        writer.write(rows(10, 1))
+        writer.write(rows(1, v=10))
     return uri
 
 
@@ -222,7 +214,7 @@ def damage(t: Table) -> None:
 
 
 def test_rows_are_not_taken_from_a_sink_that_is_behind(t: Table, copy: str) -> None:
-    t.upsert(rows(999, 1))
+    t.upsert(rows(1, v=999))
     damage(t)
     for sink in (None, "eu"):
         with pytest.raises(OptionError) as caught:
@@ -238,8 +230,8 @@ def test_rows_are_taken_from_a_sink_that_is_in_step_and_from_what_is_none(
     damage(t)
     assert t.check.repair_from_replica(copy).version == 2
     assert t.scan().to_arrow().to_pylist() == [{"id": 1, "v": 10}]
-    t.upsert(rows(11, 1))
+    t.upsert(rows(1, v=11))
     repair(t, TableSink("eu", copy))
-    t.upsert(rows(11, 1))  # the sink is behind, and the copy is not that sink
+    t.upsert(rows(1, v=11))  # the sink is behind, and the copy is not that sink
     damage(t)
     assert t.check.repair_from_replica(copy, sink="backup").version == 5

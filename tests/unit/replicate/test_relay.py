@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -24,20 +24,16 @@ from plait.timeline.replica_records import delete_attempts, load_attempts
 from plait.txn.recovery import roll_back_failed
 from plait.txn.transaction import OptimisticTransaction
 from plait.write.request import plan_of, write_request, write_scope
+from tests.support import build
 from tests.support.memory import forget
 from tests.support.sinks import KeyValueSink, failing, fresh
 
-
-def rows(ids: Iterable[int], v: int = 0) -> pa.Table:
-    ids = list(ids)
-    return pa.table({"id": ids, "v": [v] * len(ids)})
+rows = partial(build.rows, v=0)
 
 
 @pytest.fixture
-def t(request: pytest.FixtureRequest) -> Table:
-    uri = f"memory://{request.node.name}"
-    forget(uri)
-    return Table.create(uri, "id bigint, v bigint", record_key="id")
+def t() -> Table:
+    return build.make()
 
 
 @pytest.fixture

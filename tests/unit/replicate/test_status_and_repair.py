@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -22,22 +23,18 @@ from plait.replicate import (
 from plait.timeline import paths
 from plait.timeline.replica_records import load_attempts, write_attempt
 from plait.txn.recovery import roll_back_failed
+from tests.support import build
+from tests.support.build import again, by_id
 from tests.support.memory import forget
-from tests.support.sinks import KeyValueSession, KeyValueSink, failing, fresh
+from tests.support.sinks import KeyValueSession, KeyValueSink, failing, fresh, held_by
 
 SCHEMA = "id bigint, v bigint, rev bigint"
-
-
-def rows(ids: Iterable[int], v: int = 0, rev: int = 0) -> pa.Table:
-    ids = list(ids)
-    return pa.table({"id": ids, "v": [v] * len(ids), "rev": [rev] * len(ids)})
+rows = partial(build.rows, v=0, rev=0)
 
 
 @pytest.fixture
-def t(request: pytest.FixtureRequest) -> Table:
-    uri = f"memory://{request.node.name}"
-    forget(uri)
-    return Table.create(uri, SCHEMA, record_key="id", ordering="rev")
+def t() -> Table:
+    return build.make(SCHEMA, ordering="rev")
 
 
 @pytest.fixture
@@ -57,15 +54,6 @@ def fail(t: Table, data: pa.Table, sink: KeyValueSink) -> None:
     broken.place.before = failing(99)
     with pytest.raises(ReplicationError):
         send(t, data, sink, broken)
-
-
-def held(sink: KeyValueSink) -> dict[object, object]:
-    return {key[-1]: row["v"] for key, row in sink.place.rows.items()}
-
-
-def content(t: Table) -> dict[object, object]:
-    found = t.scan().to_arrow()
-    return dict(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
 
 
 def of(t: Table, name: str = "eu") -> ReplicaStatus:
@@ -105,7 +93,7 @@ def test_status_and_repair_read_decisions_that_were_archived(t, sink) -> None:
     send(t, rows([3]), sink)
     t.maintenance.archive()
     assert t._handle.store.find(paths.slot(missed)) == b""
-    t = Table.open(t._handle.store.address.uri)
+    t = again(t)
     assert of(t).behind == (missed,)
     repair(t, sink)
     assert of(t).in_step
@@ -136,7 +124,7 @@ def test_a_writer_that_died_is_ahead_once_it_is_rolled_back(t, sink) -> None:
     dead.__enter__().write(rows([1]))
     roll_back_failed(t._handle, reason="test", everything=True)
     assert len(of(t).ahead) == 1
-    assert held(sink) == {1: 0}
+    assert held_by(sink) == {1: 0}
 
 
 def test_a_record_that_outlived_its_commit_means_nothing(t, sink) -> None:
@@ -153,10 +141,10 @@ def test_rows_that_lose_in_the_table_are_in_the_sink_and_so_on_record(t, sink) -
     """The sink lacks the newer row. Without a decision, nobody would know of it."""
     t.upsert(rows([1], v=9, rev=9))
     send(t, rows([1], rev=1), sink)
-    assert (content(t), held(sink)) == ({1: 9}, {1: 0})
+    assert (by_id(t, "v"), held_by(sink)) == ({1: 9}, {1: 0})
     assert of(t).behind == (1,)
     repair(t, sink)
-    assert held(sink) == content(t)
+    assert held_by(sink) == by_id(t, "v")
 
 
 # --- repair ------------------------------------------------------------------------------------
@@ -168,7 +156,7 @@ def test_repair_makes_a_sink_equal_and_it_is_in_step(t, sink) -> None:
     t.delete(where="id = 1")
     found = repair(t, sink)
     assert (found.missing, found.different, found.extra, found.removed) == (1, 1, 1, 1)
-    assert held(sink) == content(t)
+    assert held_by(sink) == by_id(t, "v")
     assert of(t).in_step
     assert repair(t, sink).equal
 
@@ -176,7 +164,7 @@ def test_repair_makes_a_sink_equal_and_it_is_in_step(t, sink) -> None:
 def test_repair_fills_a_sink_that_is_new(t, sink) -> None:
     t.upsert(rows(range(2_500)))
     assert repair(t, sink).missing == 2_500
-    assert held(sink) == content(t)
+    assert held_by(sink) == by_id(t, "v")
 
 
 def test_rows_of_a_commit_that_never_came_are_removed(t, sink) -> None:
@@ -185,14 +173,14 @@ def test_rows_of_a_commit_that_never_came_are_removed(t, sink) -> None:
     fail(t, rows([7], v=9, rev=9), sink)
     found = repair(t, sink)
     assert (found.different, found.removed) == (1, 1)
-    assert held(sink) == content(t) == {1: 0}
+    assert held_by(sink) == by_id(t, "v") == {1: 0}
     assert of(t).in_step
 
 
 def test_or_kept_and_counted_as_was_asked(t, sink) -> None:
     fail(t, rows([7]), sink)
     found = repair(t, sink, extra="keep")
-    assert (found.extra, found.removed, held(sink)) == (1, 0, {7: 0})
+    assert (found.extra, found.removed, held_by(sink)) == (1, 0, {7: 0})
     assert of(t).position.extra == 1
     assert not of(t).in_step
 
@@ -202,7 +190,7 @@ def test_a_row_of_a_greater_ordering_value_is_set_back(t, sink) -> None:
     send(t, rows([1], rev=5), sink)
     fail(t, rows([1], v=9, rev=9), sink)
     repair(t, sink)
-    assert held(sink) == content(t) == {1: 0}
+    assert held_by(sink) == by_id(t, "v") == {1: 0}
 
 
 def test_a_dry_run_counts_and_changes_nothing(t, sink) -> None:
@@ -210,7 +198,7 @@ def test_a_dry_run_counts_and_changes_nothing(t, sink) -> None:
     t.upsert(rows([1]))
     found = repair(t, sink, dry_run=True)
     assert (found.missing, found.extra, found.removed, found.dry_run) == (1, 1, 0, True)
-    assert held(sink) == {7: 0}
+    assert held_by(sink) == {7: 0}
     assert of(t).position is None
     assert len(load_attempts(t._handle.store)) == 1
 
@@ -228,15 +216,15 @@ def test_what_a_writer_sends_during_a_repair_stays_behind_until_the_next(t, sink
         found = repair(t, sink)
         assert found.removed == 1
     assert [each.nonce for each in found.overlapped] == [writer.result.instant.nonce]
-    assert (of(t).behind, held(sink)) == ((1,), {})
+    assert (of(t).behind, held_by(sink)) == ((1,), {})
     repair(t, sink)
     assert of(t).in_step
-    assert held(sink) == content(t) == {1: 0}
+    assert held_by(sink) == by_id(t, "v") == {1: 0}
 
 
 def test_a_commit_between_the_scan_and_the_end_of_a_repair_stays_behind(t, sink) -> None:
     t.upsert(rows([1]))
-    other = Table.open(t._handle.store.address.uri)
+    other = again(t)
     begun = [True]
 
     def overtake(call: str) -> None:
@@ -268,7 +256,7 @@ def test_a_sink_that_cannot_remove_is_filled_and_its_other_rows_are_refused_or_k
     with pytest.raises(OptionError):
         repair(t, keeps)
     assert repair(t, keeps, extra="keep").extra == 1
-    assert held(keeps) == {7: 0, 1: 0}
+    assert held_by(keeps) == {7: 0, 1: 0}
 
 
 def schema_of(t: Table) -> SinkSchema:
@@ -293,7 +281,7 @@ def test_a_table_is_repaired_too_although_it_orders_rows_itself(t, request) -> N
     t.upsert(rows([1, 2]))
     found: ReplicaRepair = repair(t, TableSink("copy", uri))
     assert (found.missing, found.different, found.removed) == (1, 1, 1)
-    assert content(copy) == content(t)
+    assert by_id(copy, "v") == by_id(t, "v")
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from plait import (
 )
 from plait.repush.begin import RepushRequest, begin
 from plait.testing import CountingStore, Fault, FaultStore, SimulatedCrashError, open_wrapped
+from tests.support.build import uri_of
 from tests.support.protocol import beside, doing
 from tests.support.repush_steps import (
     FIRST,
@@ -360,7 +361,7 @@ def test_the_files_of_a_writer_that_staged_before_and_after_the_swap_are_deleted
     """INV-06: in both layouts, whichever of them its records name."""
     table = make(table_type=table_type, partition_by=before)
     faults = [Fault("crash_before", "put_if_absent", nth=2)]
-    dying, store = open_wrapped(str(table.inspect.describe()["uri"]), lambda s: FaultStore(s, []))
+    dying, store = open_wrapped(uri_of(table), lambda s: FaultStore(s, []))
     writer = dying.writer("upsert", on_conflict="retry").__enter__()
     writer.write(rows(*range(20), v=8))
     writer.write(rows(*range(20, 40), p="z", v=8))
@@ -468,7 +469,7 @@ def test_many_small_commits_are_followed_by_one_look_at_each_bucket() -> None:
     """A round after them opens the files that are live at its ends, not those of each commit."""
     commits = 40
     table = make(table_type="mor", buckets=1, partition_by=(), properties={"compact": "off"})
-    client, store = open_wrapped(str(table.inspect.describe()["uri"]), CountingStore)
+    client, store = open_wrapped(uri_of(table), CountingStore)
 
     def write() -> None:
         for number in range(commits):

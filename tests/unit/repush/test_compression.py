@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from plait import Insert, OptionError, Table, Update
+from tests.support import build
 
 ZSTD = {"file.compression": "zstd", "file.compression.level": 3}
-
-
-def rows(*ids: int) -> pa.Table:
-    return pa.table({"id": ids, "name": [f"name {n}" for n in ids]})
+rows = partial(build.rows, name=lambda n: f"name {n}")
 
 
 def make(uri: str, table_type: str = "cow", **options: object) -> Table:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from plait import Table
 from plait.errors import SchemaError
+from tests.support.build import make
 
-_NAMES = itertools.count()
 _local = dt.datetime
 _DAYS = [
     _local(2020, 1, 1, 12, 0, 0, 1),
@@ -47,9 +45,7 @@ def test_moments_and_local_times_are_imported_from_int96_as_they_are(
 ) -> None:
     values = _SHAPES[shape](_DAYS)
     source = _file(tmp_path / "a.parquet", {"id": pa.array(range(5)), "at": values})
-    table = Table.create(
-        f"memory://int96-{next(_NAMES)}", f"id bigint, at {shape.format(kind)}, part string"
-    )
+    table = make(f"id bigint, at {shape.format(kind)}, part string", record_key=())
     table.alter.columns().drop("part").commit()
     table.layout.repush(source=source)
     found = table.scan().to_arrow().sort_by("id")["at"].to_pylist()
@@ -71,7 +67,7 @@ def _without_zone(value: object) -> object:
 def test_a_local_time_beside_int96_is_still_no_moment(tmp_path: Path) -> None:
     day = pa.array([_local(2020, 1, 1)], _US)
     pq.write_table(pa.table({"at": day}), tmp_path / "plain.parquet")
-    table = Table.create(f"memory://int96-{next(_NAMES)}", "at timestamp")
+    table = make("at timestamp", record_key=())
     with pytest.raises(SchemaError):
         table.layout.repush(source=f"parquet:{tmp_path / 'plain.parquet'}")
 
@@ -80,7 +76,7 @@ def test_files_of_which_only_some_have_int96_are_refused_by_the_column(tmp_path:
     day = pa.array([_local(2020, 1, 1)], _US)
     _file(tmp_path / "a.parquet", {"at": day})
     _file(tmp_path / "b.parquet", {"at": day}, int96=False)
-    table = Table.create(f"memory://int96-{next(_NAMES)}", "at timestamp")
+    table = make("at timestamp", record_key=())
     with pytest.raises(SchemaError) as told:
         table.layout.repush(source=f"parquet:{tmp_path}")
     assert told.value.column == "at"
@@ -91,6 +87,6 @@ def test_int96_in_a_partitioned_directory_is_imported(tmp_path: Path) -> None:
     place = tmp_path / "day=1"
     place.mkdir()
     _file(place / "a.parquet", {"at": pa.array(_DAYS[:1], _US)})
-    table = Table.create(f"memory://int96-{next(_NAMES)}", "day int, at timestamp")
+    table = make("day int, at timestamp", record_key=())
     table.layout.repush(source=f"parquet:{tmp_path}")
     assert _without_zone(table.scan().to_arrow()["at"].to_pylist()) == _DAYS[:1]

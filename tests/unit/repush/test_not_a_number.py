@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from plait import RepushRefusedError, Table
+from tests.support import build
 from tests.support.protocol import beside
 from tests.support.repush_steps import again
 
-_NAMES = itertools.count()
 NAN = float("nan")
 
 
@@ -23,10 +22,7 @@ def rows(*values: tuple[int, float | None]) -> pa.Table:
 
 
 def make(**how: object) -> Table:
-    uri = f"memory://repush-nan-{next(_NAMES)}"
-    table = Table.create(uri, "id bigint, at double", record_key="id", **how)  # type: ignore[arg-type]  # of several tests
-    table.upsert(rows((1, 1.0), (2, None)))
-    return table
+    return build.make("id bigint, at double", **how, upsert=rows((1, 1.0), (2, None)))
 
 
 def refused(client: Table, told: str, **call: object) -> None:

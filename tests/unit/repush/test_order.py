@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from plait import OptionError, SchemaError, Table
 from plait.model.order import KEY_ORDER, NO_ORDER, Order
+from tests.support import build
 from tests.support.repush_steps import (
     FIRST,
     again,
@@ -21,16 +20,14 @@ from tests.support.repush_steps import (
     rows,
 )
 
-NAMES = map(str, itertools.count())
 BY_X = Order(("x", "id"), "sort").id
 
 
 def large(**how: object) -> Table:
     """Make a table whose rows lie in another order by ``x`` than by ``id``."""
-    asked: dict[str, object] = {"record_key": "id", "buckets": 2, **how}
-    table = Table.create(f"memory://sorted-{next(NAMES)}", "id bigint, x bigint", **asked)  # type: ignore[arg-type]  # of several tests
-    table.append(pa.table({"id": range(400), "x": [n * 7919 % 400 for n in range(400)]}))
-    table.append(pa.table({"id": range(400, 500), "x": [n % 50 for n in range(100)]}))
+    table = build.make("id bigint, x bigint", **{"buckets": 2, **how})
+    table.append(build.rows(range(400), x=lambda n: n * 7919 % 400))
+    table.append(build.rows(range(400, 500), x=lambda n: n % 50))
     table.delete(where="id between 20 and 30")
     return table
 

@@ -10,6 +10,7 @@ import pytest
 from plait import OptionError, RetryableConflictError, Table
 from plait.errors import RepushOpenError, RepushRefusedError, UndoneError
 from plait.repush.begin import RepushRequest, begin
+from tests.support import build
 from tests.support.repush_steps import FIRST, again, content, disturbed, killed, make, rows
 
 NAMES = map(str, itertools.count())
@@ -156,9 +157,7 @@ def test_options_for_a_version_of_the_table_are_refused(source: int | str) -> No
 
 def test_an_older_version_comes_back_in_the_columns_that_the_table_has_now() -> None:
     """INV-04: columns are told apart by their ids, whatever their names were."""
-    table = Table.create(
-        f"memory://repeated-{next(NAMES)}", "id bigint, a int, b int, gone int", record_key="id"
-    )
+    table = build.make("id bigint, a int, b int, gone int")
     table.upsert(_numbered(a=1, b=2, gone=3))
     old = table.version
     table.upsert(_numbered(a=5, b=6, gone=7))

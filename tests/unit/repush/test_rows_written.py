@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import pyarrow as pa
 import pytest
 
 from plait import StreamError, Table
@@ -13,12 +12,11 @@ from plait.repush.begin import RepushRequest, begin
 from plait.repush.follow import FollowRound
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow
+from tests.support import build
 from tests.support.protocol import beside
 from tests.support.repush_steps import again
 
-
-def _rows(*ids: int) -> pa.Table:
-    return pa.table({"id": list(ids), "p": [f"p{n % 2}" for n in ids]})
+_rows = partial(build.rows, p=lambda n: f"p{n % 2}")
 
 
 def _made(uri: str, *, buckets: int) -> Table:
@@ -49,7 +47,7 @@ def test_a_repush_keeps_which_version_wrote_a_row(uri: str, kind: str) -> None:
     assert set(before.values()) == {1, 2}
     with table.writer("upsert") as late:
         late.write(_rows(7))
-        Table.open(str(table.inspect.describe()["uri"])).layout.repush(
+        build.again(table).layout.repush(
             buckets=3, partition_by="p", table_type=kind, rows_per_task=4
         )
     assert _written(table) == {**before, 7: late.result.version}

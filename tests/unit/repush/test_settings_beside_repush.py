@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,19 +10,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from plait import OptionError, RepushRefusedError, Table
+from tests.support import build
 from tests.support.protocol import beside
 from tests.support.repush_steps import again
 
-_NAMES = itertools.count()
 DAYS = pa.array([1, 400], pa.int32()).cast(pa.date32())
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("v", pa.int64())])
 
 
 def make(**how: object) -> Table:
-    uri = f"memory://repush-fitting-{next(_NAMES)}"
-    table = Table.create(uri, SCHEMA, record_key="id", **how)  # type: ignore[arg-type]  # of several tests
-    table.upsert(pa.table({"id": [1, 2], "day": DAYS, "v": [1, 2]}, schema=SCHEMA))
-    return table
+    return build.make(
+        SCHEMA, **how, upsert=pa.table({"id": [1, 2], "day": DAYS, "v": [1, 2]}, schema=SCHEMA)
+    )
 
 
 Act = Callable[[Table], object]

@@ -24,6 +24,8 @@ from plait.repush.begin import RepushRequest, begin
 from plait.repush.load import Load
 from plait.repush.shadow import Shadow
 from plait.repush.source import WantedSource
+from tests.support import build
+from tests.support.build import uri_of
 from tests.support.protocol import beside
 from tests.support.repush_steps import (
     FIRST,
@@ -388,10 +390,10 @@ def test_rows_from_elsewhere_count_as_written_when_the_repush_began(kind: str) -
 def test_rows_of_a_source_that_share_a_key_are_refused() -> None:
     """INV-08."""
     table = kept()
-    twice = Table.create(f"memory://repush-twice-{next(_NAMES)}/t", SCHEMA)
+    twice = build.make(SCHEMA, record_key=())
     twice.append(pa.concat_tables([rows(1), rows(1)]))
     with pytest.raises(RepushRefusedError):
-        table.layout.repush(source=str(twice.inspect.describe()["uri"]))
+        table.layout.repush(source=uri_of(twice))
     assert content(table) == FIRST
     table.layout.cancel()
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,28 +11,21 @@ from plait.read.stretches import StretchScan
 from plait.repush.parts import spans, stretches
 from plait.repush.run import PROGRESS
 from plait.repush.versions import VersionSource
+from tests.support.build import LITTLE, listed, make, rows
 from tests.support.protocol import beside
 from tests.support.repush_steps import again, killed, nothing_is_left
 
-NAMES = itertools.count()
 ROWS = 100
 
 
 def one_file(**how: object) -> Table:
     """Make a table of one file with hidden rows, and some row groups if they are made small."""
-    properties = {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 1}
-    asked: dict[str, object] = {"record_key": "id", "buckets": 1, "table_type": "mor", **how}
-    asked["properties"] = {**properties, **asked.get("properties", {})}  # type: ignore[dict-item]  # a dict
-    table = Table.create(f"memory://tasks-{next(NAMES)}", "id bigint, v bigint", **asked)  # type: ignore[arg-type]  # of several tests
-    table.append(pa.table({"id": range(ROWS), "v": range(ROWS)}))
+    asked: dict[str, object] = {"buckets": 1, "table_type": "mor", **how}
+    asked["properties"] = {**LITTLE, **asked.get("properties", {})}  # type: ignore[dict-item]  # a dict
+    table = make(append=rows(range(ROWS), v=lambda key: key), **asked)
     table.delete(where="v between 17 and 29 or v = 99")
     assert table.inspect.files().num_rows == 1
     return table
-
-
-def content(table: Table) -> list[tuple[int, int]]:
-    found = table.scan().to_arrow().to_pylist()
-    return sorted((row["id"], row["v"]) for row in found)
 
 
 LEFT = [(n, n) for n in range(ROWS) if not 17 <= n <= 29 and n != 99]
@@ -114,7 +104,7 @@ def test_a_repush_of_one_large_file_commits_a_task_at_a_time(how: dict[str, obje
     report = client.layout.repush(properties={"file.compression": "zstd"}, rows_per_task=10)
     assert report.rows_loaded == len(LEFT)
     assert len(told) == ROWS // 10
-    assert content(again(table)) == LEFT
+    assert listed(again(table)) == LEFT
     assert again(table).scan(columns=columns).to_arrow().sort_by("id").equals(before)
 
 
@@ -130,7 +120,7 @@ def test_a_load_that_is_killed_in_a_file_goes_on_in_it(table_type: str) -> None:
         table = one_file()
         came = killed(table, nth, repush)
         repush(again(table))
-        assert content(again(table)) == LEFT
+        assert listed(again(table)) == LEFT
         nothing_is_left(table)
         if not came:
             return

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from plait import OptionError, SchemaMismatchError, Table
 from pyspark_plait import DefaultSource
+from tests.support.build import uri_of
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def test_options_of_a_creation_are_checked(table: Table) -> None:
 
 def test_a_view_may_have_options_for_writing_but_for_a_commit_id(table: Table) -> None:
     """A commit id would make the second insert the first one again."""
-    path = str(table.inspect.describe()["uri"])
+    path = uri_of(table)
     view = {"path": path, "Operation": "upsert", "on_conflict": "retry"}
     assert DefaultSource(view).schema().names == ["id", "name"]
     assert ids(DefaultSource(view).schema(), **view) == [1, 2, 3]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,16 +20,16 @@ from plait import (
 from plait.read.change_scan import ChangeScan
 from plait.spark.follow import Follower, Offset, ReadLimits
 from plait.txn.read_pin import load_read_pins
+from tests.support import build
+from tests.support.build import make
 from tests.support.forge import forge_column
 
-_NAMES = itertools.count()
 TWO = {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": 2}
 
 
 @pytest.fixture
 def table() -> Table:
-    uri = f"memory://follow-{next(_NAMES)}"
-    return Table.create(uri, "id bigint, v bigint", record_key=["id"], buckets=3)
+    return make(buckets=3)
 
 
 def put(table: Table, *ids: int, v: int = 0) -> int:
@@ -187,7 +186,7 @@ def test_a_stream_ends_before_the_first_commit_with_newer_columns(table: Table) 
     old = Follower(table._handle, known, "1", ReadLimits(versions=1))
     newer = forge_column(table._handle.store, "more")
     rows = pa.table({"id": [3], "v": [0], "more": [7]})
-    Table.open(table._handle.store.address.uri).upsert(rows)
+    build.again(table).upsert(rows)
     end = Offset()
     for ids in ([1], [2]):
         before, end = end, old.next(end, limited=True)
@@ -207,7 +206,7 @@ def test_a_stream_ends_before_the_first_commit_with_newer_columns(table: Table) 
 
 def test_a_stream_does_not_read_values_in_columns_that_were_wider() -> None:
     """INV-04: after a restore it says so; loading it again would give it the same columns."""
-    table = Table.create(f"memory://follow-{next(_NAMES)}", "id bigint, v int", record_key=["id"])
+    table = make("id bigint, v int")
     table.alter.columns().widen("v", "bigint").commit()
     wide = follower(table, "1")
     put(table, 1, v=2**40)

@@ -16,6 +16,7 @@ from plait.spark.options import WRITING, SourceOptions
 from plait.spark.values import spark_schema
 from pyspark_plait import DefaultSource
 from tests.integration.spark.tables import arrow_rows, assert_sound, make
+from tests.support.build import uri_of
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def source_of(table: Table, **options: str) -> DefaultSource:
-    return DefaultSource({"path": str(table.inspect.describe()["uri"]), **options})
+    return DefaultSource({"path": uri_of(table), **options})
 
 
 def rows_of(table: Table) -> StructType:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 from collections.abc import Iterator
+from functools import partial
 from unittest import mock
 
 import pyarrow as pa
@@ -14,14 +14,12 @@ import pytest
 from plait import Table
 from plait.state import part_file, selected
 from plait.timeline import paths
+from tests.support import build
+from tests.support.build import again, make
 from tests.support.lies import LIES, Checkpoint
 
-_NAMES = itertools.count()
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string())])
-
-
-def rows(numbers: range) -> pa.Table:
-    return pa.table({"id": pa.array(numbers, pa.int64()), "p": ["xy"[n % 2] for n in numbers]})
+rows = partial(build.rows, p=lambda n: "xy"[n % 2])
 
 
 @contextlib.contextmanager
@@ -37,10 +35,8 @@ def read_in(pieces: str) -> Iterator[None]:
 
 def lied_to(lie: str, *, older: int = 0) -> tuple[Table, Checkpoint]:
     """Make a table whose newest checkpoint is at its head, and lies; ``older``: commits before."""
-    table = Table.create(
-        f"memory://lying-{next(_NAMES)}",
+    table = make(
         SCHEMA,
-        record_key=["id"],
         partition_by=["p"],
         buckets=2,
         table_type="mor",
@@ -71,7 +67,7 @@ def test_a_checkpoint_that_lies_is_found_and_not_used(
 ) -> None:
     with read_in(pieces), caplog.at_level(logging.WARNING, logger="plait"):
         table, _ = lied_to(lie)
-        opened = Table.open(table._handle.store.address.uri)
+        opened = again(table)
         assert opened._handle.cache.known().checkpoint == 4
         found = [*ids(opened, where="p = 'x'"), *ids(opened, where="p = 'y'")]
         assert sorted(found) == LEFT
@@ -85,11 +81,11 @@ def test_writers_go_on_behind_a_checkpoint_that_lies(lie: str, pieces: str) -> N
     """What they write is right, and so are their sums and the next checkpoints."""
     with read_in(pieces):
         table, checkpoint = lied_to(lie)
-        opened = Table.open(table._handle.store.address.uri)
+        opened = again(table)
         for _ in range(5):  # the newest checkpoint is another one then
             opened.upsert(rows(range(2)))
-        assert ids(Table.open(table._handle.store.address.uri)) == LEFT
-    fresh = Table.open(table._handle.store.address.uri)._handle.cache
+        assert ids(again(table)) == LEFT
+    fresh = again(table)._handle.cache
     fresh.snapshot()
     assert fresh.known().checkpoint == 8
     assert not fresh.known().verification.wrong
@@ -103,4 +99,4 @@ def test_a_checkpoint_that_lies_is_found_behind_an_archive(lie: str) -> None:
     table, _ = lied_to(lie, older=4)
     table.maintenance.archive()
     assert table._handle.store.find(paths.slot(3)) == b""
-    assert ids(Table.open(table._handle.store.address.uri)) == LEFT
+    assert ids(again(table)) == LEFT

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
 
-from plait import CorruptMetadataError, Table
+from plait import CorruptMetadataError
 from plait.services.verify.foreign import list_foreign, remove_foreign
 from plait.state.cache import StateCache
 from plait.stream.messages import Report
 from plait.stream.participant import Participant
 from plait.testing import Fault, FaultStore, SimulatedCrashError
 from plait.txn.recovery import roll_back_failed
+from tests.support.build import make
 from tests.support.later import Later
 from tests.unit.stream.conftest import PROPERTIES, Group, require_read_again, rows
 
-_NAMES = itertools.count()
 SMALL = {"control.message.size": "1B"}
 
 
 def group_of(*names: str, keyed: bool, partitioned: bool = False, **properties: str) -> Group:
-    table = Table.create(
-        f"memory://large-reports-{next(_NAMES)}",
+    table = make(
         "id bigint, note string",
         record_key=["id"] if keyed else [],
         buckets=2 if keyed else None,

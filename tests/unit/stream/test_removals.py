@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pyarrow as pa
@@ -11,11 +10,9 @@ import pytest
 from plait import OptionError, RetryableConflictError, StreamError, Table
 from plait.files.digest import digest_of
 from plait.stream.messages import Report
+from tests.support import build
+from tests.support.build import again, keys, uri_of
 from tests.unit.stream.conftest import PROPERTIES, Group, Make, rows
-
-
-def keys(*ids: int) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64())})
 
 
 def reports(group: Group) -> list[Report]:
@@ -137,16 +134,11 @@ def test_a_stream_that_does_not_upsert_refuses_removals(
     assert group.ids() == [0]
 
 
-_NAMES = itertools.count()
-
-
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_removals_of_a_stream_name_their_partition(table_type: str) -> None:
     """The partition is not in the record key: a file of removals has its column."""
-    table = Table.create(
-        f"memory://stream-removals-{next(_NAMES)}",
+    table = build.make(
         "id bigint, note string",
-        record_key=["id"],
         partition_by=["note"],
         table_type=table_type,
         properties=PROPERTIES,
@@ -178,7 +170,7 @@ def test_an_epoch_that_meets_the_swap_of_a_repush_is_divided_anew(make: Make, mo
     step(group, "a", rows(5, 15, "new"), keys(1, 7))
     step(group, "b", rows(50, 60, "b"))
     group.turn()
-    uri = str(group.table.inspect.describe()["uri"])
+    uri = uri_of(group.table)
     swaps = [lambda: Table.open(uri).layout.repush(buckets=5)]
 
     class Meets:
@@ -205,7 +197,7 @@ def test_an_epoch_with_removals_that_meets_another_ordering_is_read_again(make: 
     group = make("a", keyed=True)
     step(group, "a", rows(0, 10, "old"), keys(1))
     group.turn()
-    Table.open(str(group.table.inspect.describe()["uri"])).layout.repush(ordering="note")
+    again(group.table).layout.repush(ordering="note")
     with pytest.raises(RetryableConflictError):
         group.coordinator.complete()
     assert group.ids() == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-import pyarrow as pa
 import pytest
 
 from plait.errors import (
@@ -23,6 +22,7 @@ from plait.table import Table
 from plait.testing import CountingStore, Fault, FaultStore, SimulatedCrashError, sim_ports
 from plait.timeline import paths
 from plait.timeline.external_commits import BODIES, KEPT, ExternalCommitStore
+from tests.support.build import rows
 from tests.support.lending import (
     Client,
     Keys,
@@ -46,10 +46,6 @@ def store() -> Iterator[Store]:
 @pytest.fixture
 def keys() -> Keys:
     return Keys()
-
-
-def rows(*ids: int) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64())})
 
 
 def lent(store: Store, keys: Keys) -> ExternalCommitStore:

@@ -11,6 +11,7 @@ import pytest
 
 from plait import Table
 from plait.txn.read_pin import load_read_pins
+from tests.support.build import LITTLE
 
 _PLACES = itertools.count()
 
@@ -55,10 +56,9 @@ def test_a_transaction_that_reads_twice_takes_one_lease() -> None:
 
 
 def _leased(table_type: str) -> Table:
-    little = {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "1"}
     place = f"memory://leased-{next(_PLACES)}"
     table = Table.create(
-        place, "id bigint, v bigint", record_key=["id"], table_type=table_type, properties=little
+        place, "id bigint, v bigint", record_key=["id"], table_type=table_type, properties=LITTLE
     )
     table.upsert(pa.table({"id": [1, 2, 3], "v": [0, 0, 0]}))
     return table

@@ -12,6 +12,7 @@ from plait.storage.memory import MemoryStore
 from plait.testing import ManualBackground, SimClock
 from plait.txn.read_pin import RENEW_S, TTL_S, ReadPin, load_read_pins
 from plait.txn.recovery import roll_back_failed
+from tests.support.build import LITTLE
 from tests.support.protocol import Work, client, create, memory, upsert
 
 NIGHT_S = 8 * 3_600.0
@@ -74,7 +75,7 @@ def test_leases_of_a_machine_that_slept_run_out_only_if_they_are_not_renewed(
     store = memory(clock)
     create(
         store,
-        properties={"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "1"},
+        properties=LITTLE,
     )
     background = ManualBackground()
     upsert(client(store, clock), mark="0")

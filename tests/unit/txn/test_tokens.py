@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -17,12 +17,9 @@ from plait.stream.audit import audit_of, break_of
 from plait.testing import Fault, FaultStore, SimulatedCrashError
 from plait.testing.expect import refused
 from plait.txn.table_handle import TableHandle
+from tests.support import build
 
-_NAMES = itertools.count()
-
-
-def make(**more: object) -> Table:
-    return Table.create(f"memory://tokens-{next(_NAMES)}", "id bigint", **more)  # type: ignore[arg-type]
+make = partial(build.make, "id bigint", record_key=())
 
 
 def fresh(table: Table) -> Table:
@@ -256,12 +253,7 @@ def test_verify_finds_epochs_whose_offsets_do_not_meet() -> None:
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_a_partial_upsert_that_comes_again_is_compared_in_its_own_columns(table_type: str) -> None:
-    table = Table.create(
-        f"memory://tokens-{next(_NAMES)}",
-        "id bigint, name string, note string",
-        record_key=["id"],
-        table_type=table_type,
-    )
+    table = build.make("id bigint, name string, note string", table_type=table_type)
     table.append(pa.table({"id": [1], "name": ["old"], "note": ["kept"]}))
     stream = table.stream("app")
     versions = set()

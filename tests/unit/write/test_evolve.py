@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from contextlib import ExitStack
 
 import pyarrow as pa
@@ -17,8 +16,9 @@ from plait import (
     Table,
 )
 from plait.repush.begin import RepushRequest, begin
+from tests.support import build
+from tests.support.build import again, content
 
-_NAMES = itertools.count()
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int32())])
 
 
@@ -31,19 +31,7 @@ def rows(*ids: int, **more: object) -> pa.Table:
 
 
 def make(**how: object) -> Table:
-    asked: dict[str, object] = {"record_key": "id", "buckets": 2, **how}
-    table = Table.create(f"memory://evolve-{next(_NAMES)}", SCHEMA, **asked)  # type: ignore[arg-type]  # of several tests
-    table.append(rows(1, 2))
-    return table
-
-
-def again(table: Table) -> Table:
-    return Table.open(str(table.inspect.describe()["uri"]))
-
-
-def content(table: Table, version: int | None = None) -> list[dict[str, object]]:
-    found = again(table).scan(version=version).to_arrow().to_pylist()
-    return sorted(found, key=lambda row: int(row["id"]))
+    return build.make(SCHEMA, append=rows(1, 2), **{"buckets": 2, **how})
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
@@ -70,11 +58,8 @@ def test_rows_are_refused_that_bring_columns_unasked() -> None:
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_members_of_structs_come_with_rows(kind: str) -> None:
     old, new = pa.struct([("a", pa.int32())]), pa.struct([("a", pa.int32()), ("b", pa.string())])
-    table = Table.create(
-        f"memory://evolve-{next(_NAMES)}",
-        pa.schema([("id", pa.int64()), ("s", old), ("l", pa.list_(old))]),
-        record_key="id",
-        table_type=kind,
+    table = build.make(
+        pa.schema([("id", pa.int64()), ("s", old), ("l", pa.list_(old))]), table_type=kind
     )
     table.append(pa.table({"id": [1], "s": pa.array([{"a": 1}], old), "l": [[{"a": 1}]]}))
     given = {"s": pa.array([{"a": 2, "b": "x"}], new), "l": pa.array([[{"a": 2, "b": "y"}]])}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pyarrow as pa
 import pytest
 
@@ -15,19 +13,20 @@ from plait import (
     SchemaMismatchError,
     Table,
 )
+from tests.support import build
 
 DDL = "id bigint, p string, a double, b double, rev int"
-NUMBERS = itertools.count()
 TYPES = pytest.mark.parametrize("kind", ["cow", "mor"])
 
 
 def make(kind: str, *, ordering: str | None = None) -> Table:
-    place = f"memory://missing-columns-{next(NUMBERS)}"
-    table = Table.create(
-        place, DDL, record_key=["id"], buckets=1, table_type=kind, ordering=ordering
+    return build.make(
+        DDL,
+        buckets=1,
+        table_type=kind,
+        ordering=ordering,
+        upsert=rows(id=[1, 2], p=["x", "y"], a=[1.0, 2.0], b=[1.0, 2.0], rev=[5, 5]),
     )
-    table.upsert(rows(id=[1, 2], p=["x", "y"], a=[1.0, 2.0], b=[1.0, 2.0], rev=[5, 5]))
-    return table
 
 
 def rows(**columns: list[object]) -> pa.Table:
