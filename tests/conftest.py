@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from plait.spark.java import find_java
 from tests.services.jars import find_jars, in_ci
@@ -19,7 +18,8 @@ from tests.services.local_spark import QUICK_SPARK, LocalSpark, watch
 from tests.services.postgresql import PostgreSql, lacking
 from tests.services.s3 import S3Server
 from tests.services.zookeeper import ZooKeeper
-from tests.support.suites import left_out, require_found
+from tests.support.effort import pytest_addoption, pytest_configure  # noqa: F401 - hooks
+from tests.support.suites import leave_out, require_found
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,23 +27,8 @@ if TYPE_CHECKING:
 FAILED = pytest.StashKey[bool]()
 GUARD = pytest.StashKey[threading.Timer]()
 HERE = Path(__file__).parent
-SLOW = [HealthCheck.too_slow]
 
 os.environ.update(QUICK_SPARK)  # for each session that a test starts, also in processes of its own
-settings.register_profile("default", deadline=None, suppress_health_check=SLOW)
-settings.register_profile("short", deadline=None, max_examples=25, suppress_health_check=SLOW)
-settings.register_profile("soak", deadline=None, max_examples=2000, suppress_health_check=SLOW)
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let `make test` ask for the short form."""
-    parser.addoption("--short", action="store_true", help="some parameters of what is marked long")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Choose how many examples a property gets."""
-    form = "short" if config.getoption("short") else "default"
-    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", form))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -52,9 +37,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         require_found(item)
         if item.path.is_relative_to(HERE / "processes"):
             item.add_marker(pytest.mark.processes)
-    if config.getoption("short") and (left := left_out(items)):
-        items[:] = [item for item in items if item not in left]
-        config.hook.pytest_deselected(items=sorted(left, key=lambda item: item.nodeid))
+    if config.getoption("short"):
+        leave_out(config, items)
 
 
 def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> None:

@@ -86,6 +86,7 @@ def blocks(number: int) -> list[tuple[str, str, str]]:
     return [*SEEN, *every[number % _STRIDE :: _STRIDE]]
 
 
+@pytest.mark.long(2)
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_transaction_meets_whoever_wrote_what_one_of_its_parts_wrote(shape: Shape) -> None:

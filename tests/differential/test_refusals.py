@@ -62,6 +62,7 @@ SHAPES = tuple(
 )
 
 
+@pytest.mark.long(2)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_writers_of_different_keys_of_one_bucket_both_commit_whatever_they_do(shape: Shape) -> None:

@@ -27,6 +27,7 @@ def test_every_history_with_restores_leaves_what_its_operations_mean(begin: int)
         assert found is None, f"{shrink(found)}"
 
 
+@pytest.mark.long(3)
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("broken", BROKEN, ids=[each.name for each in BROKEN])
 def test_a_rule_of_a_service_that_is_left_out_is_found(broken: Broken) -> None:

@@ -123,6 +123,7 @@ def let_go(store: Interrupted) -> None:
     forget(store.inner.address.uri)
 
 
+@pytest.mark.long(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NEWEST)
 def test_a_read_of_the_newest_version_gives_its_rows_whatever_is_cleaned_meanwhile(
@@ -133,6 +134,7 @@ def test_a_read_of_the_newest_version_gives_its_rows_whatever_is_cleaned_meanwhi
     assert [each for each in attempts(cleaned, read, warm=warm) if each != right] == []
 
 
+@pytest.mark.long(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
 def test_a_read_of_a_version_gives_its_rows_or_says_that_it_is_gone(

@@ -24,6 +24,7 @@ def look(uri: str, *, data: bool) -> frozenset[int]:
     return ids(table)
 
 
+@pytest.mark.long(8)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_a_crash_at_any_call_leaves_all_or_nothing(case: Case) -> None:
     """INV-03 to INV-06: before and after recovery.
@@ -43,6 +44,7 @@ def test_a_crash_at_any_call_leaves_all_or_nothing(case: Case) -> None:
         assert load_pending(open_store(uri)) == []
 
 
+@pytest.mark.long(12)
 @pytest.mark.parametrize("kind", ["error", "lost_reply"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_what_is_told_of_a_commit_is_so(case: Case, kind: str) -> None:

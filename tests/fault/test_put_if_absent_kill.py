@@ -33,6 +33,7 @@ def kill_a_writer(root: Path, *, nameless: bool, verb: str) -> None:
         SystemClock().sleep(SystemIds().jitter() * 0.05)
 
 
+@pytest.mark.long(1)
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("nameless", "verb"), [(True, "put_if_absent"), (False, "put_if_absent"), (False, "put")]

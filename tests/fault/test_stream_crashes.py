@@ -28,6 +28,7 @@ from tests.support.stream_steps import (
 LEAST_STEPS = 10
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("case", STREAM_CASES.values(), ids=STREAM_CASES.keys())
 def test_others_go_on_wherever_one_dies(case: StreamCase) -> None:
     _, steps = stream_steps(case)

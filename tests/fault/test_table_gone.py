@@ -48,6 +48,7 @@ def judged(every: Iterator[Trial]) -> None:
             clean_up(trial)
 
 
+@pytest.mark.long(15)
 @pytest.mark.parametrize("name", [*WRITES, *READS])
 def test_an_operation_harms_nobody_when_its_table_goes(name: str) -> None:
     """INV-02, INV-10: a few calls of each operation, each in another way."""

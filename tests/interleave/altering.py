@@ -25,11 +25,11 @@ from plait.services.definition.alter import Alteration
 from plait.testing import SeqIds, SimClock, sim_ports
 from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import TableHandle
-from tests.interleave.actors import LITTLE
 from tests.interleave.columns import Column, ColumnsCheck, Part, Past, Row, Shown, began
 from tests.interleave.real import compact
 from tests.scheduler import CALL_EVENTS, Oracle, Scenario, Start
 from tests.scheduler.oracle import NATURAL
+from tests.support.build import LITTLE
 from tests.support.effort import MORE
 from tests.support.protocol import client, memory
 

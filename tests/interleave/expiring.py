@@ -15,9 +15,10 @@ from plait.testing import SeqIds, SimClock, sim_ports
 from plait.txn.read_pin import TTL_S
 from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import TableHandle
-from tests.interleave.actors import LITTLE, recover_dead
+from tests.interleave.actors import recover_dead
 from tests.interleave.real import clean, compact, scan, values
 from tests.scheduler import CALL_EVENTS, End, Scenario, Start
+from tests.support.build import LITTLE
 from tests.support.protocol import client, memory
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string()), ("at", pa.timestamp("us", "UTC"))])

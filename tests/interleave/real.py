@@ -13,8 +13,9 @@ from plait.testing import SeqIds, SimClock, sim_ports
 from plait.txn.read_pin import TTL_S
 from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import TableHandle
-from tests.interleave.actors import LITTLE, lineage_of, recover_dead
+from tests.interleave.actors import lineage_of, recover_dead
 from tests.scheduler import CALL_EVENTS, End, Scenario, Start
+from tests.support.build import LITTLE
 from tests.support.protocol import client, memory
 
 OLD_FILES = ((1, 2, 3), (4,), (1,))

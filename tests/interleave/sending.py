@@ -23,9 +23,9 @@ from plait.testing import SeqIds, SimClock, sim_ports
 from plait.timeline.replica_records import write_position
 from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import TableHandle
-from tests.interleave.actors import LITTLE
 from tests.interleave.sinking import Unlike
 from tests.scheduler import CALL_EVENTS, End, Scenario, Start
+from tests.support.build import LITTLE
 from tests.support.protocol import client, memory
 from tests.support.sinks import PLACES, KeyValueSink, Place
 

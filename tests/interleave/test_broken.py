@@ -180,6 +180,7 @@ def test_a_rule_left_out_is_found_by_going_through_all_with_two_switches(variant
     print(report.schedules, report.failure)  # noqa: T201 - the same
 
 
+@pytest.mark.long(4)
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 def test_a_rule_of_a_service_left_out_is_found_and_the_sound_code_passes_the_same(
     fault: Fault,

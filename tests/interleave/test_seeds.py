@@ -56,6 +56,7 @@ SHORT = {
 """How many switches and how many events; test_commits.py runs two switches without events."""
 
 
+@pytest.mark.long(9)
 @pytest.mark.parametrize("name", scenarios().keys())
 def test_every_promise_holds_in_schedules_drawn_from_seeds(name: str) -> None:
     seeds = FEWER.get(name, SEEDS)
@@ -65,6 +66,7 @@ def test_every_promise_holds_in_schedules_drawn_from_seeds(name: str) -> None:
     assert len(report.traces) > seeds / 4, "the seeds draw the same schedules"
 
 
+@pytest.mark.long(5)
 @pytest.mark.parametrize("name", SHORT.keys())
 def test_every_promise_holds_in_every_short_schedule(name: str) -> None:
     switches, events = SHORT[name]

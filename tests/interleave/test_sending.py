@@ -13,6 +13,7 @@ from tests.support.effort import MORE
 PAIRS = tuple(itertools.combinations_with_replacement(ACTORS, 2))
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 @pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "plain"])
 def test_a_sink_in_step_is_equal_in_every_short_order_of_two(kind: str, ordered: bool) -> None:

@@ -220,7 +220,8 @@ def test_an_epoch_is_applied_again_only_after_a_replay_of_what_was_undone() -> N
     """INV-09, INV-16: as ``AppliedAgain`` and ``OnceInOrder`` of docs/spec/lineage.tla say it."""
     acts = {name: epoch(name, FIRST, keyed=False) for name in "ab"}
     seen = set()
-    for end in run({**acts, "u": take_back, "p": replay}, keyed=False, check=RestoreCheck):
+    actors = {**acts, "u": take_back, "p": replay}
+    for end in run(actors, keyed=False, switches=1 + MORE, check=RestoreCheck):
         decisions = list(end.handle().cache.timeline.load_after(-1, limit=1_000))
         applied_in = [each.version for each in decisions if each.tokens]
         contained = lineage_of(decisions)

@@ -19,6 +19,7 @@ SMALL = {
 }
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize("program", SMALL)
 def test_a_benchmark_runs_to_its_end(
     program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -131,6 +131,7 @@ def name_of(value: object) -> str:
     return value.name.lower() if isinstance(value, (ColumnChange, WorkInFlight)) else str(value)
 
 
+@pytest.mark.long(20)
 @pytest.mark.parametrize(("change", "work"), WRITES, ids=name_of)
 def test_a_write_comes_to_what_the_matrix_says(
     other: Alterer, change: ColumnChange, work: WorkInFlight
@@ -162,6 +163,7 @@ def test_a_write_comes_to_what_the_matrix_says(
         assert not table.check.verify(data=True).problems
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize("change", ColumnChange, ids=name_of)
 def test_another_change_counts_too(other: Alterer, change: ColumnChange) -> None:
     """Both are taken from the newest columns, and no id is given out twice."""
@@ -176,6 +178,7 @@ def test_another_change_counts_too(other: Alterer, change: ColumnChange) -> None
     assert len({schema.ids[name] for name in schema.names}) == len(schema.names)
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize("change", ColumnChange, ids=name_of)
 def test_a_compaction_and_a_reader_go_on_under_the_columns_that_they_began_with(
     other: Alterer, change: ColumnChange

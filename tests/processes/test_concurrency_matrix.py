@@ -448,12 +448,14 @@ def place() -> Iterator[Path]:
         yield Path(found)
 
 
+@pytest.mark.long(12)
 @pytest.mark.parametrize("cell", PLAYED, ids=name_of)
 def test_rfc22(place: Path, cell: Cell) -> None:
     """INV-03 to INV-08 in each cell of the matrix."""
     play(place, cell)
 
 
+@pytest.mark.long(4)
 @pytest.mark.parametrize("cell", REFUSED, ids=name_of)
 def test_rfc22_refuses_eager_rollback_with_many_writers(tmp_path: Path, cell: Cell) -> None:
     """It would take the work of the living for that of the dead."""
@@ -501,6 +503,7 @@ def shown(each: object) -> str:
     return name_of(each) if isinstance(each, Cell) else str(each)
 
 
+@pytest.mark.long(6)
 @pytest.mark.parametrize(
     ("broken", "cell"),
     LEFT_OUT,
@@ -533,6 +536,7 @@ LONG = [
 ]
 
 
+@pytest.mark.long(1)
 @pytest.mark.timeout(LONG_S + 1800)
 @pytest.mark.parametrize("cell", LONG, ids=name_of)
 def test_rfc22_holds_again_and_again_on_one_table(

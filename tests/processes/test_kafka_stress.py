@@ -72,6 +72,7 @@ def produce(producer: Producer, topic: str, ids: range) -> None:
     assert producer.flush(FLUSH_S) == 0
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("keyed", [False, True])
 def test_of_two_coordinators_alive_one_goes_on(
     kafka: Kafka, tmp_path: Path, *, keyed: bool

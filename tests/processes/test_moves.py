@@ -19,6 +19,7 @@ LEAST = 6
 """Commits of a run, however slow the machine is."""
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize(("kind", "index"), [("mor", True), ("cow", False)])
 def test_no_key_is_ever_in_two_partitions_whoever_dies(
     tmp_path: Path, kind: str, *, index: bool

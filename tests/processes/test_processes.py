@@ -51,6 +51,7 @@ def contents(table: Table) -> dict[tuple[str, int], int]:
     return found
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_processes_in_their_own_partitions_all_commit(tmp_path: Path, table_type: str) -> None:
     """INV-02, INV-07: 8 processes x 25 upserts, 200 commits, no error, every row there."""
@@ -70,6 +71,7 @@ def test_processes_in_their_own_partitions_all_commit(tmp_path: Path, table_type
     assert table.check.verify().problems == ()
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_disjoint_keys_of_one_bucket_raise_no_conflict(tmp_path: Path, table_type: str) -> None:
     """INV-07, INV-08: policy ``key``, 8 processes, one bucket; each has keys of its own."""
@@ -87,6 +89,7 @@ def test_disjoint_keys_of_one_bucket_raise_no_conflict(tmp_path: Path, table_typ
     assert table.check.verify(history=True).problems == ()
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_the_same_keys_raise_no_conflict_under_merge(tmp_path: Path, table_type: str) -> None:
     """INV-08: the ordering field decides, in whatever order 8 processes arrive."""
@@ -100,6 +103,7 @@ def test_the_same_keys_raise_no_conflict_under_merge(tmp_path: Path, table_type:
     assert table.check.verify(history=True).problems == ()
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_refused_commits_name_their_winner_and_leave_nothing(
     tmp_path: Path, table_type: str
@@ -130,6 +134,7 @@ def test_refused_commits_name_their_winner_and_leave_nothing(
     assert table.check.verify().problems == ()
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_a_stopped_writer_that_was_rolled_back_cannot_commit(
     tmp_path: Path, table_type: str
@@ -164,6 +169,7 @@ def wait_for_death(table: Table) -> tuple[object, ...]:
     pytest.fail("the stopped writer never seemed dead")
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_a_writer_killed_at_any_moment_leaves_a_table_that_works(
     tmp_path: Path, table_type: str

@@ -34,6 +34,7 @@ class EachLooks(Setting):
         return {**super().properties, "checkpoint.interval": "1"}
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize(("table_type", "kind"), [("cow", Setting), ("mor", EachLooks)])
 def test_five_processes_one_killed_lose_no_row(tmp_path, table_type, kind):
     """INV-03, INV-04, INV-07, INV-08 on real data, with real overlap."""

@@ -23,6 +23,7 @@ def test_writers_lose_no_update_beside_a_repush_that_is_killed(tmp_path: Path) -
     assert seen["kills"] == KILLS
 
 
+@pytest.mark.long(0)
 @pytest.mark.spark
 def test_a_repush_on_spark_is_killed_beside_processes_that_write(tmp_path: Path) -> None:
     """INV-01 to INV-10, INV-15: executors whose driver is dead do no harm."""

@@ -124,6 +124,7 @@ def crew(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Crew]:
     made.close()
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("crew", [False, True], indirect=True, ids=["append", "upsert"])
 def test_every_row_is_there_once_though_anyone_is_killed(crew: Crew) -> None:
     """INV-09: coordinator and writers die by kill -9 in turn; others go on in their places."""
@@ -143,6 +144,7 @@ def test_every_row_is_there_once_though_anyone_is_killed(crew: Crew) -> None:
     crew.check(crew.finish())
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("crew", [False, True], indirect=True, ids=["append", "upsert"])
 def test_a_coordinator_that_slept_finds_its_successor_and_ends(crew: Crew) -> None:
     """INV-09: of two live coordinators the one that was stopped is fenced; versions are few."""

@@ -15,6 +15,7 @@ from tests.support.effort import MORE
 COMMITS = 80 if MORE else 40
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_processes_stopped_and_killed_lose_no_update(tmp_path: Path, table_type: str) -> None:
     """INV-01 to INV-10, judged by journals and by the timeline, each by itself."""
@@ -25,6 +26,7 @@ def test_processes_stopped_and_killed_lose_no_update(tmp_path: Path, table_type:
     assert seen["rebased"], "no two ever met: the test showed nothing"
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize(("table_type", "policy"), [("cow", "key"), ("mor", "merge")])
 def test_writers_lose_no_update_beside_services_that_are_killed(
     tmp_path: Path, table_type: str, policy: str
@@ -46,6 +48,7 @@ def test_writers_lose_no_update_beside_services_that_are_killed(
     assert seen["carried"], "no writer ever met a rewrite: the test showed nothing"
 
 
+@pytest.mark.long(1)
 @pytest.mark.s3
 def test_processes_lose_no_update_on_s3(tmp_path: Path, s3_server: S3Server) -> None:
     """INV-01 to INV-11: with the slots alone."""

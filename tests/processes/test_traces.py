@@ -56,6 +56,7 @@ def different(traces: Iterable[list[Event]]) -> list[list[Event]]:
     return list({repr(trace): trace for trace in traces}.values())
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize("play", PLAYS)
 def test_real_traces_are_behaviours_of_the_specification(play: str) -> None:
     acts, switches, past = PLAYS[play]
@@ -195,6 +196,7 @@ def lies_of_a_clean(true: list[Event]) -> dict[str, list[Event]]:
     }
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize(
     ("record", "lie"),
     [

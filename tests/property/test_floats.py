@@ -120,6 +120,7 @@ def ids(table: pa.Table) -> list[int]:
     return sorted(table["id"].to_pylist())
 
 
+@pytest.mark.long(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])

@@ -21,6 +21,7 @@ LIVES = range(300 if MORE else 4)
 LIVES_IN_SPARK = range(60) if MORE else (1,)
 
 
+@pytest.mark.long(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("life", LIVES)
 def test_readers_tell_members_apart_by_their_ids_at_every_version(
@@ -37,6 +38,7 @@ def test_readers_tell_members_apart_by_their_ids_at_every_version(
     require_changes(book, book.table.changes(since=0).to_arrow())
 
 
+@pytest.mark.long(0)
 @pytest.mark.spark
 @pytest.mark.parametrize("life", LIVES_IN_SPARK)
 def test_spark_tells_members_apart_by_their_ids_at_every_version(

@@ -152,6 +152,7 @@ def test_bounds_are_asked_in_chosen_partitions_alone(
     assert found == (expected if some.total is None else within(expected, chosen))
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize("damage", ["missing", "rubbish", "cut", "flipped"])
 @pytest.mark.parametrize("chosen", [{("a",)}, set(PLACES)])
 def test_damaged_parts_are_made_up_for_by_the_decisions(

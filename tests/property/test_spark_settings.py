@@ -211,6 +211,7 @@ def session_with(spark: SparkSession, some: Mapping[str, str]) -> Iterator[None]
             spark.conf.unset(name) if old is None else spark.conf.set(name, old)
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("number", range(len(ROUNDS)))
 def test_settings_do_not_change_what_is_read_and_written(
     spark: SparkSession, tmp_path: Path, table: Table, number: int

@@ -4,15 +4,34 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import settings
+import pytest
+from hypothesis import HealthCheck, settings
 
 MORE = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 """``make soak`` runs for hours."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let ``make test`` ask for the short form."""
+    parser.addoption("--short", action="store_true", help="some parameters of what is marked long")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose how many examples a property gets, before tests are imported."""
+    for name, examples in {"default": 100, "short": 25, "soak": 2000}.items():
+        settings.register_profile(
+            name,
+            deadline=None,
+            max_examples=examples,
+            suppress_health_check=[HealthCheck.too_slow],
+        )
+    form = "short" if config.getoption("short") else "default"
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", form))
+
+
 def share(count: int) -> int:
     """Return how many examples, seeds or schedules to try: all of so many, or a quarter.
 
-    The profile says so that ``tests/conftest.py`` has loaded: ``--short`` is that with a quarter.
+    ``--short`` means a quarter.
     """
     return max(1, count * min(settings().max_examples, 100) // 100)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -19,8 +18,8 @@ def require_found(item: pytest.Item) -> None:
             raise pytest.UsageError(message)
 
 
-def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
-    """Return what the short form leaves out of the tests that are marked ``long``.
+def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take out what the short form leaves out of the tests that are marked ``long``.
 
     ``long(3)`` keeps three of a test's parameter sets: the first, and others at even distances.
     ``long(0)`` keeps none. The same ones are kept in every run, on every machine.
@@ -31,12 +30,14 @@ def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
         if mark is not None:
             (keep,) = mark.args
             families.setdefault((item.nodeid.partition("[")[0], keep), []).append(item)
-    left: set[pytest.Item] = set()
+    left: list[pytest.Item] = []
     for (_, keep), family in families.items():
         family.sort(key=lambda item: item.nodeid)  # they come in random order
         kept = {number * len(family) // keep for number in range(keep)}
-        left.update(item for number, item in enumerate(family) if number not in kept)
-    return left
+        left += [item for number, item in enumerate(family) if number not in kept]
+    gone = set(left)
+    items[:] = [item for item in items if item not in gone]
+    config.hook.pytest_deselected(items=left)
 
 
 @cache

@@ -86,6 +86,7 @@ def _rows(value: pa.Array) -> pa.Table:
     return pa.table({"id": pa.array([1]), "c": value})
 
 
+@pytest.mark.long(40)
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("name", TAKEN)
 def test_a_type_makes_one_column_at_every_door_and_its_rows_fit(name: str, around: str) -> None:
@@ -100,6 +101,7 @@ def test_a_type_makes_one_column_at_every_door_and_its_rows_fit(name: str, aroun
     assert len(found) == 1
 
 
+@pytest.mark.long(5)
 @pytest.mark.parametrize("name", TAKEN)
 def test_rows_of_a_type_that_makes_a_column_fit_it_in_every_operation(name: str) -> None:
     value, ddl = TAKEN[name]

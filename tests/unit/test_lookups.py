@@ -221,6 +221,7 @@ def changes(case: Case) -> dict[str, Callable[[Table], object]]:
     }
 
 
+@pytest.mark.long(30)
 @pytest.mark.slow
 @each_way
 @each_kind
@@ -254,6 +255,7 @@ def test_a_change_of_another_key_is_no_conflict(
     sound(table)
 
 
+@pytest.mark.long(20)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "way"),

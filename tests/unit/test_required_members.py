@@ -45,6 +45,7 @@ ACTS: dict[str, Callable[[Table], object]] = {
 }
 
 
+@pytest.mark.long(20)
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])

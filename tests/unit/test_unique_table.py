@@ -140,6 +140,7 @@ def test_an_overwrite_replaces_its_place_and_takes_no_key_from_another(kind: str
     assert content(table) == {3: ("a", 1), 9: ("b", 1)}
 
 
+@pytest.mark.long(3)
 @each_type
 @pytest.mark.parametrize("index", ["none", "built", "lagging", "lost", "damaged"])
 def test_rows_are_found_among_many_partitions_whatever_became_of_the_index(

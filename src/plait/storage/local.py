@@ -289,7 +289,8 @@ def _walk(directory: int, prefix: str, sweep: _Sweep) -> Iterator[FileInfo]:
         with os.scandir(directory) as scanned:
             # Arrow and JSON take text alone, and Plait gives no other names: a stranger's file with
             # one is passed over, as one that is hidden from this process.
-            entries = sorted((each for each in scanned if is_text(each.name)), key=_order)
+            named = (each for each in scanned if each.name.isascii() or is_text(each.name))
+            entries = sorted(named, key=_order)
         for entry in entries:
             with suppress(FileNotFoundError):  # deleted since the directory was read
                 yield from _listed(directory, entry, prefix, sweep)

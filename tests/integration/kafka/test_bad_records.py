@@ -18,6 +18,7 @@ def record(number: int) -> bytes:
     return json.dumps({"id": number, "note": "a"}).encode()
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("keyed", [False, True])
 def test_good_records_before_a_bad_one_are_in_the_table_when_the_sink_stops(
     make_events: Callable[..., Events], tmp_path: Path, *, keyed: bool

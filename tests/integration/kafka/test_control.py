@@ -29,6 +29,7 @@ def test_a_message_that_the_client_refuses_is_an_error_of_the_storage(
     control.close()
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("made", [True, False], ids=["made again", "left absent"])
 def test_a_sink_goes_on_after_its_control_topic_was_deleted(
     make_events: Callable[..., Events], tmp_path: Path, made: bool

@@ -25,6 +25,7 @@ PEAK_MAX = 340 * _MIB
 PRODUCED = 192 * _MIB
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("size", [1_000, 100_000, 900_000])
 def test_a_process_stays_within_its_memory_whatever_the_size_of_records(
     make_events: Callable[..., Events], tmp_path: Path, size: int

@@ -35,6 +35,7 @@ def test_keys_places_and_headers_of_raw_records_are_in_the_table(
     assert all(row["sent"] and row["h"] == [("n", b"\xff")] for row in rows)
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("key", [(), ("id",)], ids=["append", "upsert"])
 def test_a_column_that_is_added_while_a_sink_runs_gets_the_values_of_its_records(
     make_events: Callable[..., Events], tmp_path: Path, key: tuple[str, ...]

@@ -118,6 +118,7 @@ def elsewhere(handler: Handler) -> None:
     handler.begin(302, Location=f"http://localhost:{handler.server.server_address[1]}/other")
 
 
+@pytest.mark.long(5)
 @pytest.mark.parametrize(
     "answer",
     [
@@ -150,6 +151,7 @@ def test_each_reference_has_a_part_of_one_patience(server: Server) -> None:
         server.find(next_one)
 
 
+@pytest.mark.long(4)
 @pytest.mark.parametrize(
     "values",
     [

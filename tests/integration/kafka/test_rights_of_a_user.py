@@ -111,6 +111,7 @@ def test_a_sink_runs_with_exactly_the_documented_rights(
     assert dead_letters(events, settings) == [b"no JSON"]
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize("right", RIGHTS, ids="-".join)
 def test_a_missing_right_is_named_before_anything_is_written(
     make_events: Callable[..., Events], tmp_path: Path, right: tuple[str, str, str]
@@ -162,6 +163,7 @@ def test_all_missing_rights_are_named_at_once_and_no_table_is_created(
     assert events.clients.find_topics([settings.control]) == {}
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("right", RIGHTS[:4], ids="-".join)
 def test_a_right_that_is_revoked_ends_the_process_and_is_named(
     make_events: Callable[..., Events], tmp_path: Path, right: tuple[str, str, str]

@@ -126,6 +126,7 @@ def test_processes_that_are_told_to_go_finish_the_epoch_and_exit_with_0(
     assert table.stream(events.name).audit().problems == ()
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_process_that_waits_for_brokers_ends_at_once_with_0_when_it_is_told_to(
     tmp_path: Path, number: signal.Signals
@@ -177,6 +178,7 @@ PHASES = (
 )
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_process_that_is_told_to_go_while_it_starts_ends_with_0(
     make_events: Callable[..., Events], tmp_path: Path, number: signal.Signals

@@ -142,6 +142,7 @@ def test_rows_of_a_topic_that_was_made_again_are_never_committed(
     assert table.stream(events.name).audit().problems == ()
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("keyed", [False, True])
 def test_of_two_tables_with_one_name_neither_takes_rows_of_the_other(
     make_events: Callable[..., Events], tmp_path: Path, *, keyed: bool

@@ -21,6 +21,7 @@ def tables_at(place: Path) -> list[Table]:
     return [Table.create(str(place / name), "id bigint, note string") for name in ("old", "new")]
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_a_newcomer_is_refused_and_the_table_that_has_the_name_goes_on(
     make_events: Callable[..., Events], tmp_path: Path, partitions: int

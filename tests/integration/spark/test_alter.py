@@ -150,6 +150,7 @@ def test_spark_reads_changes_across_new_columns_as_arrow_does(
     assert sorted(map(str, found)) == sorted(map(str, expected))
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("key", ["id", ()])
 def test_columns_come_with_the_rows_of_spark_if_that_was_asked(
     spark: SparkSession, tmp_path: Path, key: object

@@ -123,6 +123,7 @@ def small_batches(spark: SparkSession) -> Iterator[None]:
     spark.conf.set(name, before)
 
 
+@pytest.mark.long(1)
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("length", [300, 10_000])
 def test_tasks_of_the_data_source_are_told_at_their_next_batch(

@@ -52,6 +52,7 @@ def models() -> dict[str, list[list[int]]]:
     return {"cow": sorted(map(list, cow.items())), "mor": sorted(map(list, mor.items()))}
 
 
+@pytest.mark.long(0)
 def test_executors_without_plait_get_it_the_way_the_page_says(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -108,6 +108,7 @@ def compete(spark: SparkSession, drivers: list[Driver], table: Table) -> None:
     judge(table, commits)
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_jobs_with_drivers_of_their_own_lose_no_update(
     spark: SparkSession, drivers: list[Driver], tmp_path: Path, kind: str
@@ -116,6 +117,7 @@ def test_jobs_with_drivers_of_their_own_lose_no_update(
     compete(spark, drivers, create(str(tmp_path / "t"), kind, "file"))
 
 
+@pytest.mark.long(1)
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_jobs_with_drivers_of_their_own_lose_no_update_in_zookeeper(
@@ -130,6 +132,7 @@ def test_jobs_with_drivers_of_their_own_lose_no_update_in_zookeeper(
     compete(spark, drivers, create(str(tmp_path / "t"), kind, lock))
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_threads_of_one_driver_lose_no_update(
     spark: SparkSession, tmp_path: Path, kind: str

@@ -76,6 +76,7 @@ def test_nothing_reaches_into_the_jvm() -> None:
     assert found == []
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize(("kind", "partitioned"), [("cow", False), ("mor", True)])
 def test_every_operation_gives_what_a_dict_gives(
     remote: SparkSession, tmp_path: Path, kind: str, *, partitioned: bool
@@ -149,6 +150,7 @@ def test_the_job_of_a_writer_is_cancelled_and_the_writer_is_told(
     assert_sound_in_the_end(table, 2)
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_the_data_source_works_on_the_server(
     remote: SparkSession, tmp_path: Path, kind: str
@@ -165,6 +167,7 @@ def test_the_data_source_works_on_the_server(
     assert_sound(table)
 
 
+@pytest.mark.long(0)
 def test_foreach_batch_knows_whose_batch_it_has(remote: SparkSession, tmp_path: Path) -> None:
     """INV-09: a query that lost its checkpoint is no replay of the one before."""
     table, pipe = make(tmp_path / "t"), Pipe(remote, tmp_path)

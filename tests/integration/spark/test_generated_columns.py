@@ -103,6 +103,7 @@ WRITES: dict[str, Callable[[Table, DataFrame | pa.Table], object]] = {
 }
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("name", WRITES)
 def test_arrow_and_spark_compute_the_same_values(
     spark: SparkSession, tmp_path: Path, name: str

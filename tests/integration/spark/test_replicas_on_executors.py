@@ -33,6 +33,7 @@ def run(place: Path, mode: str) -> dict[str, object]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.long(0)
 def test_a_killed_executor_leaves_a_record_and_its_tasks_are_run_again(tmp_path: Path) -> None:
     """The executor dies in the middle of a task; what it had for the others is computed again."""
     seen = run(tmp_path, "kill")

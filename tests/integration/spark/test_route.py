@@ -62,6 +62,7 @@ TRANSFORMS: list[tuple[str, str, list[object]]] = [
 ]
 
 
+@pytest.mark.long(6)
 @pytest.mark.parametrize(("field", "kind", "values"), TRANSFORMS)
 def test_spark_and_the_driver_compute_the_same_partition(
     spark: SparkSession, field: str, kind: str, values: list[object]

@@ -99,6 +99,7 @@ def test_a_failed_write_is_rolled_back(spark: SparkSession, tmp_path: Path) -> N
     assert table.check.verify().problems == ()
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("keyed", [False, True])
 def test_a_task_that_is_tried_again_leaves_its_rows_once(
     spark: SparkSession, tmp_path: Path, *, keyed: bool

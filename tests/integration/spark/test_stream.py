@@ -206,6 +206,7 @@ def test_a_stream_that_nothing_names_is_refused(pipe: Pipe, tmp_path: Path) -> N
     assert ids(table) == list(range(10))
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("way", ["append", "upsert", "each"])
 def test_a_rewound_checkpoint_loses_no_row_and_writes_none_twice(
     pipe: Pipe, tmp_path: Path, way: str

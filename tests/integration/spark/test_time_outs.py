@@ -29,6 +29,7 @@ def test_after_it(spark):
 """
 
 
+@pytest.mark.long(0)
 def test_a_time_out_is_one_failure(tmp_path: Path) -> None:
     """Also where the test goes on asking the JVM, which is busy, while it unwinds."""
     file = tmp_path / "test_hanging.py"

@@ -56,6 +56,7 @@ def exchange(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[st
     spark.conf.unset(SETTING)
 
 
+@pytest.mark.long(2)
 @PAIRS
 @pytest.mark.usefixtures("exchange")
 def test_every_operation_gives_what_a_dict_gives(

@@ -31,6 +31,7 @@ def _spelled(rows: pa.Table) -> list[str]:
     return sorted(str(rows.slice(at, 1).to_struct_array().chunk(0)) for at in range(len(rows)))
 
 
+@pytest.mark.long(15)
 @pytest.mark.parametrize("wrap", WRAPS)
 @pytest.mark.parametrize("leaf", LEAVES)
 def test_what_is_read_is_written_back_unchanged_in_every_form(leaf: str, wrap: str) -> None:

@@ -201,6 +201,7 @@ ACTS: dict[str, tuple[Callable[[Table], object], list[tuple[int, str, int]] | No
 }
 
 
+@pytest.mark.long(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ACTS)
 def test_a_repush_leads_to_what_others_made_of_the_table_at_any_of_its_phases(name: str) -> None:

@@ -50,6 +50,7 @@ WRITES: dict[str, Callable[[Table], object]] = {
 WITHOUT_KEY = ("delete where", "update", "overwrite where", "overwrite")
 
 
+@pytest.mark.long(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("several", [False, True])

@@ -58,6 +58,7 @@ def one_by_one(
     return content(table)
 
 
+@pytest.mark.long(40)
 @pytest.mark.slow
 @pytest.mark.parametrize(("table_type", "keyed", "write"), CASES)
 @pytest.mark.parametrize("moved", ["", "before", "after", "around"])
@@ -86,6 +87,7 @@ def test_a_writer_that_meets_an_expiry_goes_on(
     sound(table)
 
 
+@pytest.mark.long(8)
 @pytest.mark.parametrize(("table_type", "keyed", "write"), CASES)
 def test_an_expiry_that_meets_a_writer_is_drafted_anew(
     table_type: str, keyed: bool, write: str

@@ -96,6 +96,7 @@ WRITES: dict[str, Callable[[Table], object]] = {
 }
 
 
+@pytest.mark.long(8)
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("write", WRITES)
@@ -138,6 +139,7 @@ def test_a_key_that_is_there_is_found_wherever_its_row_stands(table_type: str) -
     assert table.scan(where="id = 14").count() == 0
 
 
+@pytest.mark.long(8)
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("write", WRITES)

@@ -81,6 +81,7 @@ def laid_out(name: str, first: str, *then: str, table_type: str = "cow") -> Tabl
     return Table.open(uri)
 
 
+@pytest.mark.long(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("first", LAYOUTS)
 @pytest.mark.parametrize("small", [False, True], ids=["pieces", "whole files"])
@@ -129,6 +130,7 @@ def test_every_operation_finds_the_files_of_the_newest_of_three_layouts(
     assert found == {name: ask(plain) for name, ask in QUESTIONS.items()}
 
 
+@pytest.mark.long(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("first", LAYOUTS)
 @pytest.mark.parametrize("undo", [False, True], ids=["restore", "undo and restore"])

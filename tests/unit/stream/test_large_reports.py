@@ -134,6 +134,7 @@ def test_a_report_that_names_the_file_of_another_is_refused() -> None:
     sound(group)
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("kind", ["crash_before", "crash_after"])
 @pytest.mark.parametrize("who", ["writer", "coordinator"])

@@ -165,6 +165,7 @@ def play(seed: int, *, keyed: bool, steps: int = STEPS) -> Play:
     return found
 
 
+@pytest.mark.long(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("seed", range(12))

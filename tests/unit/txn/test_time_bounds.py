@@ -85,6 +85,7 @@ def test_an_instant_without_a_version_is_refused_saying_why(
 # --- times -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(15)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_what_one_read_ends_with_the_next_begins_with_whatever_clocks_do(
