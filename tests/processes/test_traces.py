@@ -104,13 +104,13 @@ def cleaned() -> list[Event]:
     table = Recorded()
     table.write("w1")
     table.write("w2")
-    reader = table._handle("d")
+    reader = table.handle("d")
     lease = ReadPin(reader, reader.cache.known().version)
     table.write("w3")
     table.later()
-    cleaning(table._handle("c"), table.trace, "c")
+    cleaning(table.handle("c"), table.trace, "c")
     lease.release()
-    cleaning(table._handle("c"), table.trace, "c")
+    cleaning(table.handle("c"), table.trace, "c")
     return table.events
 
 
@@ -118,7 +118,7 @@ def left() -> list[Event]:
     """A writer commits; then another one finds nothing to do."""
     table = Recorded()
     table.write("w1")
-    Leaving()(table._handle("w2"), table.trace, "w2")
+    Leaving()(table.handle("w2"), table.trace, "w2")
     assert [e.do for e in table.events if e.who == "w2" and e.do != "list"] == [
         *("begin", "forget", "told")
     ]
