@@ -199,7 +199,7 @@ CHECKS = (
         ),
         halves=1,
     ),
-    Check("doctests", 10, pytest("--doctest-modules", "src/plait", "-p", "no:randomly")),
+    Check("doctests", 10, ("python", "-m", "pytest", "-q", "--doctest-modules", "src/plait")),
     # tests/docs/test_site.py builds the same, and looks for what the pages take from the code.
     Check(
         "docs",
