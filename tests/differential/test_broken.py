@@ -12,6 +12,7 @@ CALLS_MAX = 12
 """A client with one operation makes fewer calls before it publishes."""
 
 
+@pytest.mark.long(9)
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("broken", BROKEN, ids=[each.name for each in BROKEN])
 def test_a_rule_that_is_left_out_is_found_within_the_short_run(broken: Broken) -> None:

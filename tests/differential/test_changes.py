@@ -73,6 +73,7 @@ def all_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("plait.arrow.merge.last_removals", last_removals)
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("broken", [absent_unsaid, all_stay])
 def test_a_rule_of_removals_that_is_left_out_is_found(
     broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

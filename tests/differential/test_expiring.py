@@ -69,6 +69,7 @@ def copies_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("plait.txn.conflict.COW", "none")
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize("broken", [masks_lost, masks_alone, copies_kept])
 def test_a_rule_of_expiry_that_is_left_out_is_found(
     broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

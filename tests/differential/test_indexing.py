@@ -85,6 +85,7 @@ def restores_left_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(key_window, "_MOVING", ())
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize(
     ("broken", "begin"),
     [(newer_runs_left_out, 245), (buckets_left_out, 388), (restores_left_out, 1243)],

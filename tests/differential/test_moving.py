@@ -61,6 +61,7 @@ _FOLLOWS = Write(Do("upsert", rows=((0, "y", 101, 5),), derive="sum"), read=True
 _GOES = Write(Do("delete_keys", rows=((0, "x", 103, 5),)))
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 @pytest.mark.parametrize(
     ("broken", "turns", "promise"),

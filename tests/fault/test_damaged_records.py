@@ -178,6 +178,7 @@ def test_a_record_that_was_changed_in_any_way_counts_as_the_most_careful_reading
     assert kind == "inflight" or not careful(work, kind, path)
 
 
+@pytest.mark.long(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_that_somebody_at_work_needs_goes_with_a_damaged_record(kind: str) -> None:

@@ -160,6 +160,7 @@ def refuse_each(system: System, door: str, codes: Callable[[int], tuple[int, ...
     return runs
 
 
+@pytest.mark.long(4)
 @pytest.mark.parametrize("door", DOORS)
 def test_a_refusal_of_the_system_is_an_error_of_ours_at_each_call(
     system: System, door: str

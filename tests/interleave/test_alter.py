@@ -37,6 +37,7 @@ def _named(actors: str | tuple[str, ...]) -> str:
     return actors if isinstance(actors, str) else "+".join(actors).replace(" ", "_")
 
 
+@pytest.mark.long(4)
 @pytest.mark.parametrize(("table_type", "actors"), EVERY if MORE else SHORT, ids=_named)
 def test_every_version_is_right_in_every_short_order_of_a_change_of_columns_and_another_client(
     table_type: str, actors: tuple[str, str]

@@ -154,6 +154,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS.keys())
 def test_a_rule_left_out_is_found_and_the_sound_code_passes_the_same(variant: Variant) -> None:
     broken, sound = variant.scenario(variant.broken), variant.scenario(variant.sound)

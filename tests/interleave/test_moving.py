@@ -8,6 +8,7 @@ from tests.interleave.moving import BROKEN, moving
 from tests.scheduler import explore, explore_all
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize(
     ("actors", "table_type", "policy"),
     [

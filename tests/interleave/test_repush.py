@@ -17,6 +17,7 @@ def test_a_repush_beside_writers_and_a_cleaner_loses_nothing_in_random_orders(
     assert report.failure is None, str(report.failure)
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("actors", ["ap", "cp"])
 def test_a_repush_beside_another_client_loses_nothing_in_every_short_order(actors: str) -> None:
     """INV-04, INV-05, INV-07, INV-15."""

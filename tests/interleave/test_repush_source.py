@@ -15,6 +15,7 @@ from tests.support.effort import MORE
 SHORT = [("au", "s"), ("au", "p"), ("as", ""), ("bs", ""), ("pu", "s"), ("st", "")]
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize(("table_type", "actors", "swapped"), LONG)
 def test_no_row_is_lost_beside_a_repush_from_a_version_or_an_undo_in_random_orders(
     table_type: str, actors: str, swapped: str

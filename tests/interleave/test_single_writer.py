@@ -68,6 +68,7 @@ def scenario(acts: Mapping[str, Act], failed_writes: str) -> Scenario:
     )
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("failed_writes", FAILED)
 def test_of_two_that_begin_at_once_both_are_never_let_in(failed_writes: str) -> None:
     """INV-07: in every order. Both are refused where one sleeps for longer than the other waits."""

@@ -172,6 +172,7 @@ def rewritten(spark: SparkSession, table: Table, place: Path) -> None:
     assert footer.statistics is not None
 
 
+@pytest.mark.long(0)
 @pytest.mark.spark
 def test_spark_selects_by_its_own_order_whatever_parquets_reader_knows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -115,6 +115,7 @@ def test_rows_of_a_type_that_makes_a_column_fit_it_in_every_operation(name: str)
             assert found == expected, door
 
 
+@pytest.mark.long(24)
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_type_that_makes_no_column_is_refused_at_every_door_before_anything_is_written(
@@ -149,6 +150,7 @@ def test_rows_fit_some_column_only_if_their_type_makes_one() -> None:
         assert {fit(REFUSED[name].type, kind) for kind in columns} == {Fit.NEVER}, name
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 @pytest.mark.parametrize("coded", [pl.Categorical, pl.Enum(["a", "b"]), pl.String])
 def test_coded_texts_of_polars_are_written_looked_up_and_deleted(
@@ -217,6 +219,7 @@ LIMITS: dict[str, tuple[pa.Schema, bool]] = {
 }
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize("name", LIMITS)
 def test_a_limit_of_schemas_holds_for_what_is_made_and_for_what_is_read(name: str) -> None:
     schema, allowed = LIMITS[name]

@@ -34,6 +34,7 @@ def warm(place: Path, *, versions: int, partitioned: bool) -> tuple[Table, Count
     return opened, store
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize("partitioned", [False, True])
 @pytest.mark.parametrize("versions", [10, 320])
 def test_a_small_append_stays_in_its_budget_at_any_version(

@@ -239,6 +239,7 @@ def test_a_key_that_was_looked_up_is_protected(
         sound(table)
 
 
+@pytest.mark.long(30)
 @some_ways
 @each_kind
 @each_case
@@ -281,6 +282,7 @@ def test_a_serializable_commit_is_refused_or_comes_last(
         sound(table)
 
 
+@pytest.mark.long(20)
 @pytest.mark.parametrize("way", [by_writer, by_transaction])
 @each_kind
 @each_case

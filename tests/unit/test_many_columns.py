@@ -67,6 +67,7 @@ def calls(columns: int, act: Callable[[Table, int], object]) -> int:
     return counted[0]
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize("act", ACTS)
 def test_no_call_looks_at_every_column_for_each_column(act: str) -> None:
     calls(3, ACTS[act])  # what is imported late is imported now

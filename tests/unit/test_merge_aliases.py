@@ -40,6 +40,7 @@ def _merged(name: str, ddl: str, table_type: str, *, sourced: bool) -> list[list
     return [column.to_pylist() for column in found.columns]
 
 
+@pytest.mark.long(8)
 @pytest.mark.parametrize("sourced", [True, False], ids=["both", "table"])
 @pytest.mark.parametrize("ddl", _KINDS)
 @pytest.mark.parametrize("name", ["s", "t", "S", "T", "source", "target"])

@@ -257,6 +257,7 @@ def test_a_writer_whose_files_a_recoverer_took_is_told_of_the_rollback(
     assert content(table) == {key: "theirs"}
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize("table_type", TYPES)
 @pytest.mark.parametrize("kind", ["writer", "transaction"])
 def test_whenever_a_recoverer_comes_the_writer_is_told_of_the_rollback(
@@ -342,6 +343,7 @@ def test_a_serializable_delete_sees_rows_that_came_meanwhile() -> None:
 # --- many at once ----------------------------------------------------------------------------
 
 
+@pytest.mark.long(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("table_type", TYPES)
 @pytest.mark.parametrize("policy", ["key", "merge"])

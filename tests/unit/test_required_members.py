@@ -58,6 +58,7 @@ def test_rows_without_the_struct_are_written_and_read(table_type: str, kind: str
     assert not table.check.verify(data=True).problems
 
 
+@pytest.mark.long(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_rows_bring_the_column_and_nulls_in_it(table_type: str, kind: str) -> None:

@@ -234,6 +234,7 @@ def test_keys_that_no_decision_tells_are_looked_for_too(kind: str) -> None:
     assert content(table) == {1: ("a", 1), 2: ("c", 2)}
 
 
+@pytest.mark.long(2)
 @each_type
 @pytest.mark.parametrize("act", ["upsert", "delete", "remove"])
 def test_a_write_by_key_opens_only_files_of_partitions_that_may_have_it(

@@ -44,6 +44,7 @@ def by_id(table: pa.Table) -> list[dict[str, object]]:
     return sorted(table.to_pylist(), key=lambda row: int(str(row["id"])))
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_spark_reads_what_arrow_reads_at_every_version(
     spark: SparkSession, tmp_path: Path, kind: str
@@ -120,6 +121,7 @@ KEPT: dict[str, dict[str, object]] = {
 """What is other than it was given: a member is known by its id, and not by its name or place."""
 
 
+@pytest.mark.long(2)
 @pytest.mark.parametrize("name", INSIDE)
 def test_members_of_structs_that_spark_wrote_keep_their_values_when_members_change(
     spark: SparkSession, tmp_path: Path, name: str

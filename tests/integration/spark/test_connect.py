@@ -122,6 +122,7 @@ def test_buckets_are_redone_when_others_were_first(remote: SparkSession, tmp_pat
     assert_sound(table)
 
 
+@pytest.mark.long(0)
 def test_facts_of_errors_reach_the_client(remote: SparkSession, tmp_path: Path) -> None:
     table = make(tmp_path / "t", buckets=1)
     with pytest.raises(SchemaMismatchError) as mismatch:

@@ -45,6 +45,7 @@ def test_a_killed_executor_leaves_a_record_and_its_tasks_are_run_again(tmp_path:
     assert (seen["equal_at_last"], seen["in_step"]) == (True, [True])
 
 
+@pytest.mark.long(0)
 def test_a_copy_of_a_task_that_goes_on_after_newer_commits_is_told_of(tmp_path: Path) -> None:
     """Of two attempts one counts; the other sends at most the batch that was under way."""
     seen = run(tmp_path, "speculate")

@@ -68,6 +68,7 @@ def check(found: dict[str, object]) -> None:
     assert found == {"rows": expected, "zone": "UTC"}
 
 
+@pytest.mark.long(0)
 def test_session_runs_on_a_java_that_refuses_the_vector_module(tmp_path: Path) -> None:
     """The sessions of all other tests run on the Java that is found."""
     java = find_java(os.environ)

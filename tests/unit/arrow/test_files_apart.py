@@ -42,6 +42,7 @@ def filled(kind: pa.DataType, make: Make, table_type: str) -> str:
     return uri
 
 
+@pytest.mark.long(7)
 @pytest.mark.parametrize("operation", ["upsert", "delete", "merge"])
 @pytest.mark.parametrize("name", KINDS)
 def test_rows_are_found_in_the_files_that_may_have_them_and_no_other_is_opened(

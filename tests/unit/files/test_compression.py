@@ -77,6 +77,7 @@ def test_rows_on_the_way_to_another_process_are_packed_fast(store: Store) -> Non
     assert codecs_in(store, file.path) == {"snappy"}
 
 
+@pytest.mark.long(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", ["zstd", "gzip"])
 def test_wide_rows_that_pack_to_almost_nothing_are_read_back(store: Store, codec: str) -> None:

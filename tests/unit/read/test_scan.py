@@ -96,6 +96,7 @@ PREDICATES = [
 ]  # fmt: skip
 
 
+@pytest.mark.long(16)
 @pytest.mark.parametrize(("text", "expression"), PREDICATES, ids=[text for text, _ in PREDICATES])
 @pytest.mark.parametrize("columns", [None, ["tag"], ["id"], ["day", "x"]], ids=str)
 def test_predicate_as_text_and_as_expression_selects_exactly_the_rows(

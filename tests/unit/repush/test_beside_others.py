@@ -352,6 +352,7 @@ def test_writers_wait_for_the_last_round_and_commit_after_the_swap() -> None:
 # --- writers that die ------------------------------------------------------------------------
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 @pytest.mark.parametrize(
     ("before", "after"), [((), ("p",)), (("p",), ()), ((), ()), (("p",), ("p",))]

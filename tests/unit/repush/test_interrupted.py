@@ -25,6 +25,7 @@ def repush(table: Table) -> object:
     return table.layout.repush(buckets=3, rows_per_task=4)
 
 
+@pytest.mark.long(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_a_repush_that_is_killed_anywhere_is_finished_by_the_same_call(table_type: str) -> None:
@@ -42,6 +43,7 @@ def test_a_repush_that_is_killed_anywhere_is_finished_by_the_same_call(table_typ
     pytest.fail("the repush has no end")
 
 
+@pytest.mark.long(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("source", [None, 2])
 def test_an_undo_that_is_killed_anywhere_is_finished_by_the_same_call(source: int | None) -> None:

@@ -89,6 +89,7 @@ def test_a_repush_keeps_the_order_that_the_table_has() -> None:
     assert orders(table) == {BY_X}
 
 
+@pytest.mark.long(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_a_repush_that_sorts_is_finished_by_the_same_call_after_a_kill(table_type: str) -> None:

@@ -95,6 +95,7 @@ def test_a_source_replaces_the_rows_and_a_change_read_shows_the_difference(
     assert not table.check.verify(data=True).problems
 
 
+@pytest.mark.long(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_what_is_committed_since_the_begin_is_carried_over(table_type: str) -> None:
@@ -122,6 +123,7 @@ def test_what_is_committed_since_the_begin_is_carried_over(table_type: str) -> N
     assert any(ends)
 
 
+@pytest.mark.long(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_a_repush_from_a_source_that_is_killed_anywhere_is_finished_by_the_same_call(

@@ -108,6 +108,7 @@ def test_a_repush_of_one_large_file_commits_a_task_at_a_time(how: dict[str, obje
     assert again(table).scan(columns=columns).to_arrow().sort_by("id").equals(before)
 
 
+@pytest.mark.long(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_a_load_that_is_killed_in_a_file_goes_on_in_it(table_type: str) -> None:

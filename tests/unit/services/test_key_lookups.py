@@ -127,6 +127,7 @@ SERVICES: dict[str, tuple[dict[str, str], Callable[[Table], object]]] = {
 }
 
 
+@pytest.mark.long(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("services", SERVICES)
 @pytest.mark.parametrize("order", [{}, BY], ids=["by key", "clustered"])

@@ -254,6 +254,7 @@ def test_two_clients_that_add_at_once_lose_nothing() -> None:
     assert _unnamed(table) == []
 
 
+@pytest.mark.long(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["crash_before", "lost_reply"])
 def test_crash_at_any_call_of_a_fold_or_build_leaves_an_index_that_works(kind: str) -> None:

@@ -99,6 +99,7 @@ def test_a_checkpoint_is_not_deleted_while_a_decision_is_missing(store: LocalSto
     assert list_checkpoints(store) == [4]
 
 
+@pytest.mark.long(4)
 @pytest.mark.parametrize("damage", ["missing", "damaged", "empty", "replaced", "another"])
 def test_a_slot_comes_back_if_the_next_decision_proves_the_bytes(
     store: LocalStore, backup: LocalStore, damage: str

@@ -64,6 +64,7 @@ def table(request: pytest.FixtureRequest) -> Table:
 # --- restore -----------------------------------------------------------------------------------
 
 
+@pytest.mark.long(1)
 def test_a_restore_shows_the_rows_of_its_version_and_every_version_stays_as_it_was(
     table: Table,
 ) -> None:
@@ -183,6 +184,7 @@ def test_a_restore_wants_exactly_one_version(table: Table, named: dict[str, obje
         table.versions.restore(**named, dry_run=True)
 
 
+@pytest.mark.long(1)
 def test_a_large_restore_writes_manifests_under_a_record(table: Table) -> None:
     wide = build.make("id bigint", buckets=400)
     wide.upsert(pa.table({"id": range(4_000)}))
@@ -195,6 +197,7 @@ def test_a_large_restore_writes_manifests_under_a_record(table: Table) -> None:
     sound(wide)
 
 
+@pytest.mark.long(1)
 @pytest.mark.parametrize("nth", [1, 2])
 def test_a_large_restore_that_dies_leaves_what_recovery_removes(nth: int) -> None:
     """INV-06: its record explains its manifests."""

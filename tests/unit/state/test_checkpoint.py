@@ -115,6 +115,7 @@ def part(table: object, path: object, rows: object) -> dict[str, object]:
 INSIDE = f"{paths.CHECKPOINTS}/x"
 
 
+@pytest.mark.long(7)
 @pytest.mark.parametrize(
     "nonsense",
     [

@@ -73,6 +73,7 @@ def test_a_wide_gap_is_seen_too(uri: str, gone: int) -> None:
     assert caught.value.path == paths.slot(1)
 
 
+@pytest.mark.long(20)
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("emptied", [1, 2, 3])
 @pytest.mark.parametrize("aged", [True, False], ids=["aged", "fresh"])

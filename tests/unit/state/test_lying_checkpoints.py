@@ -75,6 +75,7 @@ def test_a_checkpoint_that_lies_is_found_and_not_used(
     assert "is wrong" in caplog.text
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize("pieces", ["whole", "pieces"])
 @pytest.mark.parametrize("lie", LIES)
 def test_writers_go_on_behind_a_checkpoint_that_lies(lie: str, pieces: str) -> None:

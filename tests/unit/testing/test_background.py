@@ -267,6 +267,7 @@ print("done")
 """
 
 
+@pytest.mark.long(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_a_process_without_threads_writes_reads_and_cleans(tmp_path: Path, table_type: str) -> None:

@@ -112,6 +112,7 @@ def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return made
 
 
+@pytest.mark.long(8)
 @begins
 def test_a_second_live_writer_is_refused_by_name(
     begin: Callable[[Table], object], uri: str

@@ -17,6 +17,7 @@ ID = pa.schema([("id", pa.int64())])
 NULLS = pa.schema([("id", pa.int64()), ("l", pa.list_(pa.list_(pa.int64())))])
 
 
+@pytest.mark.long(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_hostile_record_is_a_row_or_bad_after_bounded_work(seed: int) -> None:
