@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import resource
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from plait.timeline.log import Timeline
 from tests.fuzz import judge as judging
 from tests.fuzz.damage import DAMAGES, Case, fifo
 from tests.fuzz.judge import judge
-from tests.fuzz.run import Fuzz, fuzz
+from tests.fuzz.run import PARTS, Fuzz, fuzz
 from tests.fuzz.tables import OLD
 from tests.support.place import quick_place
 
@@ -39,17 +40,23 @@ def place() -> Iterator[str]:
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.long(1)
+@pytest.mark.parametrize("part", range(PARTS))
 def test_a_damaged_table_gives_the_right_answer_or_names_the_damage(
-    place: str, capsys: pytest.CaptureFixture[str]
+    place: str, part: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """INV-04, INV-05, INV-06; within 512 MB, without a hang, and nothing outside is touched."""
-    report = fuzz(place, 1, seconds=None)
+    report = fuzz(place, 1, seconds=None, part=part)
     with capsys.disabled():
         print(f"\n{list(report.lines())[-1]}")
     assert report.failures == []
     assert {kind for kind, _ in report.counts} == KINDS
-    missing = [(k, d) for k in KINDS for d in DAMAGES if not report.counts[k, d]]
-    assert missing == []
+    assert {damage for _, damage in report.counts} == set(DAMAGES)
+
+
+def test_every_kind_of_file_is_damaged_in_every_way(target: Fuzz) -> None:
+    pairs = [(kind, damage) for _, kind, damage in target.pairs()]
+    assert sorted(pairs) == sorted(itertools.product(KINDS, DAMAGES))
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from tests.services.postgresql import PostgreSql
 pytestmark = [pytest.mark.kafka, pytest.mark.postgresql]
 
 
+@pytest.mark.long(0)
 def test_the_ledger_tells_of_every_row_and_repaired_sinks_are_equal(
     kafka: Kafka, postgresql: PostgreSql, tmp_path: Path
 ) -> None:

@@ -36,7 +36,7 @@ class Address:
         """Read the text of a lock; raise OptionError for what is not one.
 
         >>> Address.parse("zookeeper://h1,h2:2182/plait?session=4s")
-        Address(hosts='h1:2181,h2:2182', path='/plait', session_s=4.0, lent=False)
+        Address(hosts='h1:2181,h2:2182', path='/plait', session_s=4.0, external_slots=False)
         """
         scheme, mark, rest = text.partition("://")
         if scheme != SCHEME or not mark or len(text) > _TEXT_MAX:
@@ -56,7 +56,7 @@ class Address:
 def with_external_slots(text: str) -> str:
     """Return the text of the same lock with lent slots.
 
-    >>> lend("zookeeper://h1:2181/plait")
+    >>> with_external_slots("zookeeper://h1:2181/plait")
     'zookeeper://h1:2181/plait?slots=lent'
     """
     if Address.parse(text).external_slots:

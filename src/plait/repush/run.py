@@ -166,7 +166,7 @@ def last_round_limit_s(rounds: int, deadline_s: float) -> float:
         rounds: those before.
         deadline_s: the property ``commit.deadline``.
 
-    >>> [patience_s(rounds, 300) for rounds in (0, 2, 3, 5, 99)]
+    >>> [last_round_limit_s(rounds, 300) for rounds in (0, 2, 3, 5, 99)]
     [5.0, 5.0, 10.0, 40.0, 75.0]
     """
     doubled = min(max(0, rounds + 1 - _SOON), 32)
