@@ -30,6 +30,7 @@ def test_no_key_is_ever_in_two_partitions_whoever_dies(
     assert seen["commits"]
 
 
+@pytest.mark.long(1)
 @pytest.mark.s3
 @pytest.mark.parametrize("kind", ["mor", "cow"])
 def test_no_key_is_ever_in_two_partitions_on_s3_whoever_dies(
