@@ -132,7 +132,7 @@ CHECKS = (
     # With the two suites at the end these are every test: a marker that one excludes is another's.
     Check(
         "processes",
-        744,
+        452,
         pytest(
             "-m",
             "processes and not spark and not s3 and not zookeeper and not kafka",
@@ -141,23 +141,23 @@ CHECKS = (
         ),
         in_memory=True,
     ),
-    Check("spec", 338, ("python", "-m", "scripts.spec", SHORT)),
-    Check("kafka", 663, pytest("-m", "kafka and not spark", *marked("kafka")), halves=1),
-    Check("s3", 245, pytest("-m", "s3 and not spark and not zookeeper", *marked("s3")), halves=1),
+    Check("spec", 50, ("python", "-m", "scripts.spec", SHORT)),
+    Check("kafka", 577, pytest("-m", "kafka and not spark", *marked("kafka")), halves=1),
+    Check("s3", 296, pytest("-m", "s3 and not spark and not zookeeper", *marked("s3")), halves=1),
     Check(
         "zookeeper",
-        108,
+        118,
         pytest("-m", "zookeeper and not spark", *marked("zookeeper")),
         halves=1,
     ),
     # Their tests are among the fast ones, which must pass without a fault.
-    Check("mutants", 581, ("python", "scripts/mutants.py", "--chosen", "--sound", SHORT)),
-    Check("crashes", 379, ("python", "scripts/certificate.py", "--check", SHORT)),
+    Check("mutants", 113, ("python", "scripts/mutants.py", "--chosen", "--sound", SHORT)),
+    Check("crashes", 31, ("python", "scripts/certificate.py", "--check", SHORT)),
     Check("histories", 85, ("python", "scripts/histories.py", "--seeds", "400", "--covered")),
     # What happens beyond a size happens in small tables here: see tests/support/thresholds.py.
     Check(
         "thresholds",
-        250,
+        68,
         (
             "python",
             "-m",
@@ -183,7 +183,7 @@ CHECKS = (
     ),
     Check(
         "histories-1",
-        78,
+        43,
         (
             *("python", "-m", "tests.support.thresholds", "--stepped"),
             *("scripts/histories.py", "--seeds", "60"),
@@ -192,7 +192,7 @@ CHECKS = (
     ),
     Check(
         "schedules-1",
-        84,
+        50,
         (
             *("python", "-m", "tests.support.thresholds", "--stepped"),
             *("scripts/schedules.py", "--round", "2", "--rounds", "1"),
@@ -209,7 +209,7 @@ CHECKS = (
     ),
     Check(
         "fast",
-        1206,
+        723,
         pytest("-n2", "-m", FAST),
         halves=4,
     ),
@@ -234,7 +234,7 @@ CHECKS = (
     # Two files at a time, each with a JVM of its own; to split files made it an eighth slower.
     Check(
         "spark",
-        625,
+        430,
         pytest("-n2", "--dist", "loadfile", "-m", "spark", *marked("spark")),
         halves=4,
     ),
