@@ -121,7 +121,6 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if it is stale")
     parser.add_argument("--short", action="store_true", help=f"one of {SHORT} operations")
     asked = parser.parse_args()
-    check = asked.check or asked.short
     if asked.short:
         known = PAGE.read_text(encoding="utf-8")
         stale = [made for make in [*sections().values()][::SHORT] if (made := make()) not in known]
@@ -131,8 +130,8 @@ def main() -> int:
     text = page()
     if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:
         return 0
-    print(f"{'stale' if check else 'written'}: {PAGE.relative_to(ROOT)}")
-    if check:
+    print(f"{'stale' if asked.check else 'written'}: {PAGE.relative_to(ROOT)}")
+    if asked.check:
         print("run: make certificate")
         return 1
     PAGE.write_text(text, encoding="utf-8")
