@@ -11,7 +11,10 @@ import pytest
 
 from plait import FeatureError, OptionError, Table
 from plait.definition.features import FEATURES, KNOWN, VERSIONS, closed, usable
+from plait.model.decision import CommitResult
 from plait.model.document import seal_record
+from plait.services.definition.alter import Alter
+from plait.services.definition.upgrade import FeaturePlan
 from plait.state.checkpoint import load_newest
 from plait.state.state import usable_features
 from plait.timeline import paths
@@ -223,6 +226,20 @@ def test_a_feature_goes_when_nothing_uses_it_any_more(t: Table, feature: str) ->
     body = t._handle.store.find(paths.checkpoint(state.version)) or b""
     assert feature not in json.loads(body)["state"]
     assert t.check.verify().clean
+
+
+@pytest.mark.parametrize("execute", [Alter.upgrade, Alter.downgrade])
+def test_the_plan_of_a_downgrade_does_the_same_whichever_call_executes_it(
+    t: Table, execute: Callable[[Alter, FeaturePlan], CommitResult | None]
+) -> None:
+    """INV-11: a checkpoint stands above decisions that older clients cannot read."""
+    t.upsert(rows(5))
+    plan = t.alter.downgrade(to=BASE, dry_run=True)
+    done = execute(t.alter, plan)
+    assert done is not None
+    state = load_newest(t._handle.store)
+    assert state is not None
+    assert state.version == done.version == t.version
 
 
 def test_a_restore_and_an_archive_cannot_be_given_up(t: Table) -> None:

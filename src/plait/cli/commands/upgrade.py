@@ -30,7 +30,7 @@ def upgrade(
     table = open_table(app, uri, storage)
     names = None if features is None else _names(features)
     plan = table.alter.upgrade(features=names, dry_run=True)
-    done = None if dry_run else table.alter.upgrade(features=names)
+    done = None if dry_run else table.alter.upgrade(plan)
     _show(app, plan, done, dry_run=dry_run)
 
 
@@ -58,7 +58,7 @@ def downgrade(
     table = open_table(app, uri, storage)
     wanted = int(to) if to.isascii() and to.isdigit() else _names(to)
     plan = table.alter.downgrade(to=wanted, dry_run=True)
-    done = None if dry_run else table.alter.downgrade(to=wanted)
+    done = None if dry_run else table.alter.downgrade(plan)
     _show(app, plan, done, dry_run=dry_run)
 
 

@@ -376,11 +376,7 @@ class Alter(Namespace):
                 hint = "pass to=, the names of features or a version of the format"
                 raise OptionError(message, hint=hint, key="to", value="")
             plan = plan_downgrade(self._handle, to)
-        if dry_run:
-            return plan
-        result = change_features(self._handle, plan)
-        self._handle.cache.checkpoint(1)  # older decisions name what is gone
-        return result
+        return plan if dry_run else change_features(self._handle, plan)
 
 
 def alter(handle: TableHandle, steps: Sequence[Step]) -> CommitResult | None:

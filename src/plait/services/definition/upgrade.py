@@ -143,6 +143,8 @@ def change_features(handle: TableHandle, plan: FeaturePlan) -> CommitResult | No
         )
 
     decision = publish_service(handle, draft)
+    if plan.wanted is None:
+        handle.cache.checkpoint(1)  # older decisions name what is gone
     if decision is None:
         return None
     return CommitResult(decision.version, decision.instant, decision.stats)
