@@ -30,8 +30,5 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def share(count: int) -> int:
-    """Return how many examples, seeds or schedules to try: all of so many, or a quarter.
-
-    ``--short`` means a quarter.
-    """
+    """Return how many examples, seeds or schedules to try: all, or with ``--short`` a quarter."""
     return max(1, count * min(settings().max_examples, 100) // 100)
