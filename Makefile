@@ -45,11 +45,11 @@ nightly: ## The same in its long form: every parameter, model, mutant and crash;
 	$(call ready,$(ALL))
 	$(call check,--long)
 
-test-fast: ## Three minutes: tests of less than a second that start no process, server or JVM
+test-fast: ## Five minutes: tests of less than a second that start no process, server or JVM
 	$(call ready,$(ALL))
 	$(call check,quick doctests)
 
-test-local: ## Ten minutes: all tests that start no process, server or JVM
+test-local: ## Fifteen minutes: all tests that start no process, server or JVM
 	$(call ready,$(ALL))
 	$(call check,fast crashes doctests)
 
