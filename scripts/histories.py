@@ -30,7 +30,7 @@ import tests  # noqa: E402, F401 - before plait, whose thresholds it may lower
 from plait.ports import SystemClock  # noqa: E402
 from tests.differential.counts import Counts  # noqa: E402
 from tests.differential.draw import draw  # noqa: E402
-from tests.differential.moving import draw_moving  # noqa: E402
+from tests.differential.kinds import draw_moving  # noqa: E402
 from tests.differential.shrink import Difference, check, shrink  # noqa: E402
 from tests.differential.upkeep import draw_upkeep  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""Tables that leave out one rule each: what the histories must find, or they find nothing.
+"""Tables and services that leave out one rule each: what histories must find, or they find nothing.
 
 Each is the real code with one narrow thing replaced while a history runs.
 """
@@ -16,23 +16,41 @@ import pyarrow as pa
 from plait.arrow import bucket_operations as steps
 from plait.arrow import existing, merge
 from plait.arrow.bucket_operations import BucketOperations
-from plait.arrow.merge import DuplicateRule
+from plait.arrow.merge import DuplicateRule, Flags, Indices, Round
 from plait.arrow.staging import ArrowStaging
-from plait.definition.policy import FILE_GROUP, KEY
+from plait.definition.policy import FILE_GROUP, KEY, Verdict
+from plait.model.changes import MASKED
 from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, ReadSet
+from plait.model.instant import Operation
 from plait.read import changed
 from plait.read.changed import Changed
+from plait.repush import swap
+from plait.repush.follow import _Replay
+from plait.services.index.publish import WrittenRun
+from plait.services.maintenance import archive, replay, restore
 from plait.services.maintenance.rewrite import FollowMasks
-from plait.txn import commit, transaction
-from plait.txn.carry import FollowRows
+from plait.timeline import paths
+from plait.txn import carry, commit, conflict, key_window, refusal, tokens, transaction
+from plait.txn.carry import FollowRows, HiddenRows
 from plait.txn.conflict import Judge
 from plait.txn.conflict_checker import ConflictChecker
 from plait.txn.keys import KeyOverlap, Keys
+from plait.txn.matrix import Cell, Meets
 from plait.write import parts
 from plait.write.parts import WriteParts
 from plait.write.transaction import Transaction
 from plait.write.writer import Writer
-from tests.differential.program import Do, History, Shape, Where, Write
+from tests.differential.draw import ROUND, draw
+from tests.differential.kinds import (
+    draw_expiring,
+    draw_indexing,
+    draw_moving,
+    draw_removals,
+    draw_repushing,
+)
+from tests.differential.program import CHANGE, Do, History, Row, Shape, Where, Write
+from tests.differential.shrink import Drawing
+from tests.differential.upkeep import UPKEEP, draw_upkeep
 
 Make = Callable[[Any], Any]
 """Makes the broken function out of the real one."""
@@ -49,7 +67,10 @@ class Broken:
     """The first that finds it, when this was written."""
     promises: frozenset[str]
     """What is seen of it."""
-    history: History | None = None
+    drawing: Drawing = draw
+    within: int = ROUND
+    """So many histories are tried from the first on, or from one that is known to find it on."""
+    histories: tuple[History, ...] = ()
     """Two clients that show it by one switch: for a rule that few seeds need."""
 
     @contextlib.contextmanager
@@ -72,6 +93,24 @@ def _as_staged(_: Any) -> Any:
 def _instead(value: object) -> Make:
     """Return the same, whatever is asked."""
     return lambda _: lambda *_args, **_kwargs: value
+
+
+def _constant(value: object) -> Make:
+    """Put a value in the place of a value."""
+    return lambda _: value
+
+
+def _overlooks(operation: Operation) -> Make:
+    """Take every decision of an operation for harmless."""
+    harmless = Cell(Meets.NEVER, Verdict.COMPATIBLE, Verdict.COMPATIBLE)
+
+    def make(real: Any) -> Any:
+        def cell(self: Any, theirs: Any) -> Any:
+            return harmless if theirs.operation is operation else real(self, theirs)
+
+        return cell
+
+    return make
 
 
 # --- the three of which promises did not hold ------------------------------------------------
@@ -246,7 +285,76 @@ def _loses_a_count(real: Any) -> Any:
     return commit_
 
 
+# --- services that undo --------------------------------------------------------------------------
+
+
+def _forgets_masks(real: Any) -> Any:
+    def changes(*args: Any) -> Any:
+        return replace(real(*args), masked=MASKED.empty_table())
+
+    return changes
+
+
+def _contains_all(real: Any) -> Any:
+    """Take what was undone for what is there."""
+    found = real.__name__ == "contains" or None
+    return lambda *_: found
+
+
+def _empties_one_more(real: Any) -> Any:
+    """Empty a slot too many: that decision is nowhere any more."""
+
+    def empty_slots(handle: Any) -> Any:
+        count = real(handle)
+        handle.store.put(paths.slot(handle.cache.known().archive.last + 1), b"")
+        return count
+
+    return empty_slots
+
+
+def _names_no_ids(real: Any) -> Any:
+    return lambda applications, _ids: real(applications, ())
+
+
+# --- removals, moves, indexes and repushes -------------------------------------------------------
+
+
+def _absent_unsaid(real: Any) -> Any:
+    """Leave out of the read set the keys that were not there."""
+    return lambda self, names: real(replace(self, absent=None), names)
+
+
+def _gone_unsaid(_: Any) -> Any:
+    """Leave out of the write set the keys of rows that went."""
+    return lambda self, names: self.rows.select(names).slice(0, 0)
+
+
+def _all_stay(_: Any) -> Any:
+    """Let a row compete that came before a removal of its key."""
+
+    def last_removals(numbers: Indices, removes: Flags) -> tuple[Indices, Flags]:
+        return np.full(int(numbers.max(initial=-1)) + 1, -1, dtype=np.int64), ~removes
+
+    return last_removals
+
+
+def _newer_left_out(real: Any) -> Any:
+    """Forget the runs that others published meanwhile, and say that a build goes as far."""
+
+    def beside(self: WrittenRun, manifest: Any, number: int) -> Any:
+        whole = real(self, manifest, number)
+        return replace(whole, runs=tuple(run for run in whole.runs if run.last <= self.run.last))
+
+    return beside
+
+
+def _whole_left_out(real: Any) -> Any:
+    return lambda self, *given: replace(real(self, *given), whole={})
+
+
 SERIAL, LOST = "serial order", "lost update"
+ANY = frozenset[str]()
+"""Of promises: whichever is broken."""
 _COMES_WHILE_DELETED = History(
     Shape(isolation="serializable", partitioned=True),
     clients=(
@@ -256,6 +364,46 @@ _COMES_WHILE_DELETED = History(
     start=(Do("append", rows=((0, "x", 10, 1),)),),
 )
 """A row comes, in a place of its own, while all rows are deleted by a predicate."""
+_TYPES = ("cow", "mor")
+
+
+def _two(table_type: str, one: Write, other: Write, *rows: Row, moves: bool = True) -> History:
+    """Return a history of two clients, with a turn each, on a table with these rows."""
+    shape = Shape(table_type=table_type, partitioned=moves, unique=moves)
+    return History(shape, ((one,), (other,)), (Do("append", rows=rows),))
+
+
+_HERE, _BESIDE = (0, "x", 10, 1), (1, "x", 20, 1)
+_CAME_TWICE = tuple(
+    _two(
+        kind,
+        Write(Do("upsert", rows=((0, "y", 101, 5),))),
+        Write(Do("upsert", rows=((0, "z", 103, 5),))),
+        _BESIDE,
+    )
+    for kind in _TYPES
+)
+_GOES_WHILE_READ = tuple(
+    _two(
+        kind,
+        Write(Do("upsert", rows=((0, "y", 101, 5),), derive="sum"), read=True, named="scan"),
+        Write(Do("delete_keys", rows=((0, "x", 103, 5),))),
+        _HERE,
+        _BESIDE,
+    )
+    for kind in _TYPES
+)
+_CHANGES_WHILE_REMOVED = tuple(
+    _two(
+        kind,
+        Write(Do(CHANGE, rows=((0, "x", 101, 5), (1, "x", 102, 5)))),
+        Write(Do("upsert", rows=((0, "x", 103, 5),))),
+        _HERE,
+        (2, "x", 20, 1),
+        moves=False,
+    )
+    for kind in _TYPES
+)
 _TXN = transaction.OptimisticTransaction
 
 BROKEN = (
@@ -342,7 +490,7 @@ BROKEN = (
         _instead(value=False),
         408,
         frozenset({SERIAL}),
-        _COMES_WHILE_DELETED,
+        histories=(_COMES_WHILE_DELETED,),
     ),
     Broken(
         "an overwrite meets nobody",
@@ -441,5 +589,207 @@ BROKEN = (
         _as_staged,
         65,
         frozenset({"damage", "INV-08", "INV-14"}),
+    ),
+    Broken(
+        "a restore forgets which rows were hidden",
+        ((restore, "changes_between"),),
+        _forgets_masks,
+        3,
+        frozenset({"restore"}),
+        draw_upkeep,
+        UPKEEP,
+    ),
+    Broken(
+        "a restore undoes what its plan did not show",
+        ((restore, "_require_shown"),),
+        _instead(value=None),
+        3,
+        frozenset({"restore shown"}),
+        draw_upkeep,
+        UPKEEP,
+    ),
+    Broken(
+        "a writer that meets a restore goes on",
+        ((Judge, "_cell"),),
+        _overlooks(Operation.RESTORE),
+        39,
+        frozenset({"writers meet a restore"}),
+        draw_upkeep,
+        UPKEEP,
+    ),
+    Broken(
+        "a commit id that was undone is reported as applied",
+        ((refusal, "contains"),),
+        _contains_all,
+        19,
+        frozenset({"INV-16"}),
+        draw_upkeep,
+        UPKEEP,
+    ),
+    Broken(
+        "an epoch that was undone is reported as applied",
+        ((tokens, "contains"), (tokens, "find_undone_position"), (tokens, "require_contained")),
+        _contains_all,
+        33,
+        frozenset({"INV-16"}),
+        draw_upkeep,
+        UPKEEP,
+    ),
+    Broken(
+        "a replay does not record the commit ids",
+        ((replay, "Replayed"),),
+        _names_no_ids,
+        1,
+        frozenset({"replay"}),
+        draw_upkeep,
+        UPKEEP,
+    ),
+    Broken(
+        "an archive loses a decision",
+        ((archive, "empty_slots"),),
+        _empties_one_more,
+        5,
+        frozenset({"damage"}),
+        draw_upkeep,
+        UPKEEP,
+    ),
+    Broken(
+        "a row that was removed is not in the write set",
+        ((Round, "removed"),),
+        _gone_unsaid,
+        0,
+        frozenset({"first committer wins"}),
+        draw_removals,
+        0,
+        histories=_CHANGES_WHILE_REMOVED,
+    ),
+    Broken(
+        "keys to remove that were not there do not count as read",
+        ((Round, "unchanged"),),
+        _absent_unsaid,
+        0,
+        ANY,
+        draw_removals,
+        200,
+    ),
+    Broken(
+        "a row that came before a removal of its key stays",
+        ((merge, "last_removals"),),
+        _all_stay,
+        0,
+        ANY,
+        draw_removals,
+        200,
+    ),
+    Broken(
+        "what came into another partition is nobody's business",
+        ((Judge, "in_other_partitions"),),
+        _instead(frozenset()),
+        0,
+        frozenset({"INV-08"}),
+        draw_moving,
+        0,
+        histories=_CAME_TWICE,
+    ),
+    Broken(
+        "keys are compared in one partition only",
+        ((Keys, "overlap_elsewhere"),),
+        lambda _: lambda self, *given: self.overlap(*given[:3]),
+        0,
+        frozenset({"INV-08"}),
+        draw_moving,
+        0,
+        histories=_CAME_TWICE,
+    ),
+    Broken(
+        "a row that was read may be gone from another partition",
+        ((Judge, "counts_removals"),),
+        _constant(value=False),
+        0,
+        frozenset({LOST}),
+        draw_moving,
+        0,
+        histories=_GOES_WHILE_READ,
+    ),
+    Broken(
+        "a writer does not join its masks with those of an expiry",
+        ((HiddenRows, "join"),),
+        _instead(value=None),
+        0,
+        ANY,
+        draw_expiring,
+        120,
+    ),
+    Broken(
+        "a writer's masks leave out what is hidden at the head",
+        ((carry, "union"),),
+        lambda _: lambda _old, new: new,
+        0,
+        ANY,
+        draw_expiring,
+        120,
+    ),
+    Broken(
+        "a writer that copied rows does nothing again after an expiry",
+        ((conflict, "COW"),),
+        _constant("none"),
+        0,
+        ANY,
+        draw_expiring,
+        120,
+    ),
+    Broken(
+        "a build of an index forgets what others published meanwhile",
+        ((WrittenRun, "beside"),),
+        _newer_left_out,
+        245,
+        ANY,
+        draw_indexing,
+        160,
+    ),
+    Broken(
+        "nobody reads buckets of which a decision tells no keys",
+        ((key_window._Adding, "_with_keys"),),
+        _whole_left_out,
+        388,
+        ANY,
+        draw_indexing,
+        160,
+    ),
+    Broken(
+        "runs are used after rows came back that they do not have",
+        ((key_window, "_MOVING"),),
+        _constant(()),
+        1243,
+        ANY,
+        draw_indexing,
+        160,
+    ),
+    Broken(
+        "a writer commits files that lie as they did before a swap",
+        ((Judge, "_cell"),),
+        _overlooks(Operation.REPUSH),
+        0,
+        ANY,
+        draw_repushing,
+        120,
+    ),
+    Broken(
+        "a swap does not ask what was committed since the last round",
+        ((swap, "changing_operations"),),
+        _instead(frozenset()),
+        580,
+        ANY,
+        draw_repushing,
+        120,
+    ),
+    Broken(
+        "a round of a repush takes the rows that came and not those that went",
+        ((_Replay, "_remove"),),
+        _instead(0),
+        0,
+        ANY,
+        draw_repushing,
+        120,
     ),
 )

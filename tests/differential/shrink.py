@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -239,11 +239,3 @@ def _each(values: tuple[T, ...], change: Callable[[T], Iterator[T]]) -> Iterator
     for at, value in enumerate(values):
         for other in change(value):
             yield (*values[:at], other, *values[at + 1 :])
-
-
-def first(
-    seeds: Sequence[int], broken: Broken = nullcontext, drawing: Drawing = draw
-) -> Difference | None:
-    """Give the first of these histories that differs."""
-    tried = (check(seed, broken, drawing=drawing) for seed in seeds)
-    return next((found for found in tried if found is not None), None)
