@@ -42,7 +42,6 @@ class Writer:
     mark: str
     buckets: tuple[int, ...] = (0,)
     on_conflict: str = "raise"
-    kind: type[OptimisticTransaction] = OptimisticTransaction
     hand: type[Hand] = Hand
     token: Token | None = None
 
@@ -58,7 +57,6 @@ class Writer:
             mark=self.mark,
             on_conflict=self.on_conflict,
             operation=Operation.APPEND if unkeyed else Operation.UPSERT,
-            kind=self.kind,
             hand=self.hand,
             token=self.token,
         )

@@ -29,7 +29,6 @@ from tests.interleave.actors import (
     travel,
     undo,
 )
-from tests.interleave.expiring import expiring, expiring_one
 from tests.interleave.real import compacting, compacting_one, real, undoing
 from tests.interleave.rebuilding import rebuilding
 from tests.interleave.streaming import stream_scenarios
@@ -193,8 +192,6 @@ def scenarios() -> dict[str, Scenario]:
         real("mor"),
         compacting(),
         undoing(),
-        expiring("cow"),
-        expiring("mor"),
         rebuilding("cow"),
         rebuilding("mor"),
         *stream_scenarios(),
@@ -248,8 +245,6 @@ def short_scenarios() -> dict[str, Scenario]:
         plain(scenario("a writer and a remover of foreign files", {"a": Writer("a"), "g": sweep})),
         plain(scenario("a writer and a cleaner", {"a": retrying("a"), "c": clean}, writes=2)),
         compacting_one(),
-        expiring_one("cow"),
-        expiring_one("mor"),
         plain(restoring("a writer and a restorer", {"a": retrying("a"), "r": take_back})),
         plain(restoring("a cleaner and a savepoint", {"c": clean, "s": save})),
         replace(

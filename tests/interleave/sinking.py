@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from unittest import mock
 
 import pyarrow as pa
 
@@ -212,13 +210,3 @@ LONG = ("abr", "acrx")
 def sinking_scenarios() -> tuple[Scenario, ...]:
     """Make the long ones anew."""
     return tuple(sinking(actors, events=True) for actors in LONG)
-
-
-# --- a rule that is left out -----------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def without_the_definition_of_the_head() -> Iterator[None]:
-    """Send rows to the sinks that a writer found when it began, and to no others."""
-    with mock.patch("plait.txn.transaction.require_held", lambda *given: given[-1]):
-        yield

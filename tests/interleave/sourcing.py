@@ -1,11 +1,10 @@
-"""Repushes from an older version, and undos of them, beside writers of real Parquet (RFC 0025)."""
+"""Repushes, also from an older version, undos of them, writers of real Parquet and a cleaner."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
-from unittest import mock
 
 import pyarrow as pa
 
@@ -22,7 +21,7 @@ from plait.model.decision import CommitResult, Decision
 from plait.model.instant import Operation
 from plait.model.repush import OpenRepush
 from plait.txn.table_handle import TableHandle
-from tests.interleave.real import made, rows, values
+from tests.interleave.real import clean, made, rows, values
 from tests.scheduler import End, Oracle, Scenario, Start
 from tests.scheduler.oracle import NATURAL
 
@@ -63,6 +62,10 @@ def lay_back(handle: TableHandle) -> object:
     return Table(handle).layout.undo()
 
 
+def give_up(handle: TableHandle) -> object:
+    return Table(handle).layout.cancel()
+
+
 def take_back(handle: TableHandle) -> object:
     """Undo the newest commit of rows, unless another one came meanwhile."""
     try:
@@ -75,14 +78,18 @@ ACTORS: Mapping[str, Callable[[TableHandle], object]] = {
     "a": put_one,
     "b": drop_two,
     "c": put_more,
+    "k": clean,
     "p": lay_out,
+    "q": lay_out,
     "s": load_older,
     "t": take_back,
     "u": lay_back,
+    "x": give_up,
 }
 _MAY_END: Mapping[str, tuple[type[TableError], ...]] = {
     # one that is open, or that another one swapped in; a writer ends like this never
     "p": (RepushError,),
+    "q": (RepushError,),
     "s": (RepushError,),
     "t": (RepushError,),
     "u": (RepushError, InstantNotFoundError, RetryableConflictError),
@@ -108,6 +115,10 @@ class Replay:
         """What the open repush leads to."""
         self._before: list[int] = []
         """The last version before each swap that replaced rows."""
+
+    def swapped_before(self, decision: Decision) -> None:
+        """Note that a decision of before the schedule replaced the rows."""
+        self._before.append(decision.version - 1)
 
     def take(self, decision: Decision) -> None:
         """Take in the next decision."""
@@ -147,7 +158,7 @@ class Replay:
         assert decision.table is not None
         told = decision.table.get("repush")
         if decision.operation is Operation.REPUSH_SOURCE:
-            self._before.append(decision.version - 1)
+            self.swapped_before(decision)
         was, self._opened = self._opened, None if told is None else OpenRepush.from_dict(told)
         if self._opened is None or (was and was.directory == self._opened.directory):
             return
@@ -159,35 +170,39 @@ def _is_of(decision: Decision, nonces: str) -> bool:
     return decision.instant.nonce.startswith(nonces)
 
 
-def check(end: End) -> None:
+@dataclass(frozen=True)
+class RowsCheck:
     """INV-04, INV-07, INV-08, INV-15: every version has its rows, and no writer failed."""
-    table = Table(end.handle())
-    first = _first(end)
-    known = {v: values_at(table, v) for v in range(first + 1)}
-    replay = Replay({name: each.nonces for name, each in end.outcomes.items()}, known)
-    for decision in table._handle.cache.timeline.load_after(-1, limit=1_000):
-        if decision.version <= first:
-            replay._before += [decision.version - 1] * (
-                decision.operation is Operation.REPUSH_SOURCE
-            )
-            continue
-        replay.take(decision)
-        found, wanted = values_at(table, decision.version), replay.versions[decision.version]
-        assert found == wanted, f"version {decision.version} shows {found}, not {wanted}"
-    assert values(table) == replay.versions[table.version]
-    for name, outcome in end.outcomes.items():
-        error = outcome.error
-        ends = (*_MAY_END.get(name, ()), CommitRetriesExhaustedError)
-        ends += (IncompatibleConflictError,) if "t" in end.outcomes else ()  # a restore ends any
-        fine = error is None or outcome.hurt or outcome.crashed or isinstance(error, ends)
-        assert fine, f"{name}: {error!r}"
 
+    known: Mapping[int, Rows]
+    """The rows of the versions of before the schedule."""
 
-def _first(end: End) -> int:
-    """Return the last version of before the schedule."""
-    nonces = tuple(each.nonces for each in end.outcomes.values())
-    ours = end.handle().cache.timeline.load_after(-1, limit=1_000)
-    return max(d.version for d in ours if not d.instant.nonce.startswith(nonces))
+    def __call__(self, end: End) -> None:
+        table = Table(end.handle())
+        horizon = table._handle.cache.refresh().horizon
+        replay = Replay({name: each.nonces for name, each in end.outcomes.items()}, self.known)
+        for decision in table._handle.cache.timeline.load_after(-1, limit=1_000):
+            if decision.version not in self.known:
+                replay.take(decision)
+            elif decision.operation is Operation.REPUSH_SOURCE:
+                replay.swapped_before(decision)
+            if max(horizon, len(self.known)) <= decision.version:
+                found, wanted = (
+                    values_at(table, decision.version),
+                    replay.versions[decision.version],
+                )
+                assert found == wanted, f"version {decision.version} shows {found}, not {wanted}"
+        newest = replay.versions[table.version]
+        assert values(table) == newest
+        for key in range(1, 7):
+            shown = table.scan(where=f"id = {key}").to_arrow()["value"].to_pylist()
+            assert shown == ([newest[key]] if key in newest else []), f"id = {key} gives {shown}"
+        for name, outcome in end.outcomes.items():
+            error = outcome.error
+            ends = (*_MAY_END.get(name, ()), CommitRetriesExhaustedError)
+            ends += (IncompatibleConflictError,) if "t" in end.outcomes else ()  # it ends any
+            fine = error is None or outcome.hurt or outcome.crashed or isinstance(error, ends)
+            assert fine, f"{name}: {error!r}"
 
 
 def values_at(table: Table, version: int) -> dict[int, str]:
@@ -198,32 +213,42 @@ def values_at(table: Table, version: int) -> dict[int, str]:
 
 
 @cache
-def start(table_type: str, swapped: str) -> Start:
-    """Make a table that keeps its versions, and that had a repush of this kind."""
-    table = made(table_type, files=1, clean_retain_versions="40")
+def start(table_type: str, swapped: str, *, kept: int) -> tuple[Start, Mapping[int, Rows]]:
+    """Make a table that keeps versions and that had a repush of this kind; tell its rows."""
+    files = 3 if table_type == "mor" and kept == 1 else 1
+    table = made(table_type, files=files, clean_retain_versions=kept)
     if swapped:
         ACTORS[swapped](table._handle)
-    return Start.of(table._handle.store)
+    known = {version: values_at(table, version) for version in range(table.version + 1)}
+    return Start.of(table._handle.store), known
 
 
 def sourcing(table_type: str, actors: str, *, swapped: str = "", events: bool = False) -> Scenario:
-    """Make a scenario of these actors on a table that had a repush (``p``, ``s``), or none."""
+    """Make a scenario of these actors on a table that had a repush (``p``, ``s``), or none.
+
+    Beside a cleaner (``k``) the table keeps one version.
+    """
     after = f" after {swapped}" if swapped else ""
+    first, known = start(table_type, swapped, kept=1 if "k" in actors else 40)
     return Scenario(
         f"{actors}{after} on a {table_type} table",
-        start(table_type, swapped),
+        first,
         {name: ACTORS[name] for name in actors},
-        check=check,
+        check=RowsCheck(known),
         events=("crash_before", "crash_after", "lost_reply", "delay") if events else (),
         oracle=Oracle(write_on, natural=(*NATURAL, RepushError, InstantNotFoundError)),
     )
 
 
 LONG = [
+    ("mor", "abkp", ""),
     ("mor", "abcs", ""),
     ("cow", "ast", ""),
+    ("cow", "abkp", ""),
     ("cow", "abu", "s"),
     ("mor", "acu", "p"),
+    ("cow", "apq", ""),
+    ("cow", "apx", ""),
     ("cow", "ptu", "s"),
     ("cow", "su", "p"),
 ]
@@ -233,35 +258,3 @@ LONG = [
 def sourcing_scenarios() -> tuple[Scenario, ...]:
     """Make the long ones anew."""
     return tuple(sourcing(kind, names, swapped=had, events=True) for kind, names, had in LONG)
-
-
-# --- rules that are left out -----------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def without_a_look_at_the_head() -> Iterator[None]:
-    """Swap whatever was committed since the last round."""
-    with mock.patch("plait.repush.swap.changing_operations", return_value=frozenset()):
-        yield
-
-
-@contextlib.contextmanager
-def without_what_was_written_since() -> Iterator[None]:
-    """Bring the old files back, whatever was committed since the swap."""
-    with mock.patch("plait.repush.undo.changing_operations", return_value=frozenset()):
-        yield
-
-
-@contextlib.contextmanager
-def without_the_source_of_an_undo() -> Iterator[None]:
-    """Lay the table out as before, and leave it the rows of the source."""
-    with mock.patch("plait.repush.undo._replaced_rows", return_value=False):
-        yield
-
-
-BROKEN = {
-    "a look at the head": (without_a_look_at_the_head, "as", ""),
-    "what was written since": (without_what_was_written_since, "au", "s"),
-    "the rows of before a source": (without_the_source_of_an_undo, "au", "s"),
-}
-"""A rule, and which actors notice that it is left out, on a table that had which repush."""

@@ -1,4 +1,4 @@
-"""Changes of columns beside writers: every short order, random long ones, rules left out.
+"""Changes of columns beside writers: every short order, and random long ones.
 
 INV-04, INV-07, INV-08, and RFC 0027: every version shows its own columns and rows, no row breaks a
 constraint of its version, an id is never given out twice, and nobody is refused without need.
@@ -12,8 +12,7 @@ import pytest
 
 from tests.interleave.altering import LONG, PARTS, altering
 from tests.interleave.altering import VERIFIED as MORE
-from tests.interleave.altering_faults import LEFT_OUT, LeftOut
-from tests.scheduler import explore, explore_all, replay
+from tests.scheduler import explore, explore_all
 
 SHORT = [
     ("cow", ("reshape", "put")),
@@ -55,14 +54,3 @@ def test_every_version_is_right_in_random_orders_with_crashes_and_lost_replies(
 ) -> None:
     report = explore(altering(table_type, *actors, events=True), range(200 if MORE else 5))
     assert report.failure is None, str(report.failure)
-
-
-@pytest.mark.parametrize("rule", LEFT_OUT.values(), ids=LEFT_OUT.keys())
-def test_a_rule_that_is_left_out_is_found_and_the_sound_code_passes_the_same(
-    rule: LeftOut,
-) -> None:
-    with rule.put_in():
-        failure = explore_all(altering("cow", *rule.actors), switches=1).failure
-    assert failure is not None, "the scheduler does not see it"
-    assert {problem.promise for problem in failure.problems} & {"check", "liveness"}, str(failure)
-    assert replay(altering("cow", *rule.actors), failure.schedule) is None

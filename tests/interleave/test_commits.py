@@ -7,6 +7,7 @@ exactly what was reported committed (INV-10), nothing is left behind, and the ta
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.interleave.actors import (
     oracle,
     read,
     recover,
+    retrying,
     start,
     travel,
 )
@@ -27,169 +29,108 @@ from tests.scheduler import Act, End, Report, Scenario, each_schedule
 from tests.support.effort import MORE
 
 
-def run(
-    acts: Mapping[str, Act],
-    *,
-    switches: int,
-    writes: int = 0,
-    known: int = -1,
-    keyed: bool = True,
-    interval: int = 50,
-) -> list[End]:
-    """Run every order; actors know the newest version, or an older one."""
-    scenario = Scenario(
-        ", ".join(acts),
-        start(writes, keyed=keyed, interval=interval),
-        acts,
-        check=Check(acts, writes),
-        knows=dict.fromkeys(acts, known),
-        oracle=oracle(keyed=keyed),
-    )
-    report = Report(scenario.name)
-    ends = list(each_schedule(scenario, report, switches=switches))
-    assert report.failure is None, str(report.failure)
-    assert report.complete
-    return ends
+@dataclass(frozen=True)
+class Orders:
+    """Actors, the table they begin with, and who of them is refused in some orders."""
+
+    acts: Mapping[str, Act]
+    switches: int = 1
+    refused: str = ""
+    """Each of these in some orders; nobody else in any, and in some order nobody at all."""
+    writes: int = 0
+    known: int = -1
+    """The version that all know; by default the newest."""
+    keyed: bool = True
+    interval: int = 50
+
+    def run(self) -> list[End]:
+        """Run every order."""
+        scenario = Scenario(
+            ", ".join(self.acts),
+            start(self.writes, keyed=self.keyed, interval=self.interval),
+            self.acts,
+            check=Check(self.acts, self.writes),
+            knows=dict.fromkeys(self.acts, self.known),
+            oracle=oracle(keyed=self.keyed),
+        )
+        report = Report(scenario.name)
+        ends = list(each_schedule(scenario, report, switches=self.switches + MORE))
+        assert report.failure is None, str(report.failure)
+        assert report.complete
+        return ends
 
 
-def refused(outcomes: list[End], name: str) -> int:
-    return sum(name in outcome.errors for outcome in outcomes)
+def three(*names: str) -> Orders:
+    """Return actors beside checkpoints that are written and collected all the time."""
+    acts: dict[str, Act] = {"a": retrying("a"), "c": clean, "f": fresh}
+    chosen = acts if MORE else {name: acts[name] for name in names}
+    return Orders(chosen, 1 - MORE, writes=4, known=1, interval=1)
 
 
-def test_two_writers_of_one_bucket_commit_one_by_one_or_once() -> None:
-    """INV-07: a writer is refused exactly when the two overlapped."""
-    outcomes = run({"a": Writer("a"), "b": Writer("b")}, switches=2 + MORE)
-    assert all(outcome.results for outcome in outcomes)
-    assert refused(outcomes, "a")
-    assert refused(outcomes, "b")
-    assert any(len(outcome.results) == 2 for outcome in outcomes)
+ORDERS = {
+    "INV-07: of two writers of one bucket one is refused where they overlapped": Orders(
+        {"a": Writer("a"), "b": Writer("b")}, 2, "ab"
+    ),
+    "INV-07, INV-10: two that retry both commit": Orders(
+        {"a": retrying("a"), "b": retrying("b")}, 2, writes=1
+    ),
+    "INV-07: two writers of different buckets both commit": Orders(
+        {"a": Writer("a", (0, 1)), "b": Writer("b", (2, 3))}, 2
+    ),
+    "INV-07: three that overlap in part all commit": Orders(
+        {"a": retrying("a", 0, 1), "b": retrying("b", 1), "c": Writer("c", (2,))}
+    ),
+    "appends all commit": Orders({n: Writer(n, (UNKEYED,)) for n in "ab"}, 2, keyed=False),
+    "INV-03, INV-06, INV-10: who is taken for dead commits or is ended": Orders(
+        {"a": Writer("a"), "d": recover}, 2, "a"
+    ),
+    "INV-03: the end of a stale writer may lie before its base": Orders(
+        {"a": Writer("a"), "d": recover}, 2, "a", writes=2, known=0
+    ),
+    "INV-03: two recoverers decide an instant once": Orders(
+        {"a": Writer("a"), "d": recover, "e": recover}, refused="a"
+    ),
+    "INV-03, INV-07: two writers and a recoverer": Orders(
+        {"a": retrying("a"), "b": Writer("b"), "d": recover}, refused="ab", writes=1
+    ),
+    "INV-05: a clean leaves what a writer needs": Orders(
+        {"a": retrying("a"), "c": clean}, writes=2
+    ),
+    "INV-05: a clean leaves what a stale writer needs": Orders(
+        {"a": retrying("a"), "c": clean}, writes=2, known=0
+    ),
+    "INV-05, INV-07: a clean beside two writers": Orders(
+        {"a": retrying("a"), "b": retrying("b"), "c": clean}, writes=1
+    ),
+    "INV-05: a clean leaves what a reader needs while its files become old": Orders(
+        {"f": read, "a": retrying("a"), "c": clean}, writes=1
+    ),
+    "INV-05: two cleans at once": Orders({"c": clean, "e": clean}, writes=2),
+    "INV-04 to INV-06: no damage is told beside a writer": Orders(
+        {"f": look, "a": Writer("a")}, writes=1
+    ),
+    "INV-04 to INV-06: no damage is told beside a clean": Orders({"f": look, "c": clean}, writes=2),
+    "INV-04 to INV-06: no damage is told beside a recoverer": Orders(
+        {"f": look, "a": Writer("a"), "d": recover}, refused="a"
+    ),
+    "INV-11: checkpoints are collected beside a writer": three("a", "c"),
+    "INV-11: checkpoints are collected beside a newcomer": three("c", "f"),
+    "INV-11: two writers of one checkpoint": Orders(
+        {"a": Writer("a", (0,)), "b": Writer("b", (1,))}, writes=1, interval=1
+    ),
+}
 
 
-def test_two_writers_of_one_bucket_that_retry_both_commit() -> None:
-    """INV-07, INV-10: no update is lost."""
-    acts = {"a": Writer("a", on_conflict="retry"), "b": Writer("b", on_conflict="retry")}
-    outcomes = run(acts, switches=2 + MORE, writes=1)
-    assert all(len(outcome.results) == 2 for outcome in outcomes)
+@pytest.mark.parametrize("orders", ORDERS.values(), ids=ORDERS.keys())
+def test_every_order_of_calls_keeps_every_promise(orders: Orders) -> None:
+    """INV-01 to INV-07, INV-10, INV-11: nobody else is refused, and nobody without need."""
+    ends = orders.run()
+    assert {name for end in ends for name in end.errors} == set(orders.refused)
+    assert any(not end.errors for end in ends)
+    assert all(end.results for end in ends)
 
 
-def test_two_writers_of_different_buckets_both_commit() -> None:
-    """INV-07."""
-    outcomes = run({"a": Writer("a", (0, 1)), "b": Writer("b", (2, 3))}, switches=2 + MORE)
-    assert all(len(outcome.results) == 2 for outcome in outcomes)
-
-
-def test_three_writers_that_overlap_in_part() -> None:
-    """INV-07."""
-    acts = {
-        "a": Writer("a", (0, 1), "retry"),
-        "b": Writer("b", (1,), "retry"),
-        "c": Writer("c", (2,), "raise"),
-    }
-    outcomes = run(acts, switches=1 + MORE)
-    assert all(len(outcome.results) == 3 for outcome in outcomes)
-
-
-def test_appends_all_commit() -> None:
-    acts = {name: Writer(name, (UNKEYED,)) for name in "ab"}
-    outcomes = run(acts, switches=2 + MORE, keyed=False)
-    assert all(len(outcome.results) == 2 for outcome in outcomes)
-
-
-def test_a_writer_that_is_taken_for_dead_commits_or_is_ended_never_both() -> None:
-    """INV-03, INV-06, INV-10."""
-    outcomes = run({"a": Writer("a"), "d": recover}, switches=2 + MORE)
-    assert all("d" in outcome.results for outcome in outcomes)
-    assert refused(outcomes, "a")
-    assert any("a" in outcome.results for outcome in outcomes)
-
-
-def test_a_stale_writer_that_is_taken_for_dead() -> None:
-    """INV-03: its own end may lie before its base."""
-    outcomes = run({"a": Writer("a"), "d": recover}, switches=2 + MORE, writes=2, known=0)
-    assert refused(outcomes, "a")
-
-
-def test_two_recoverers_and_a_writer() -> None:
-    """INV-03: the instant is decided once."""
-    outcomes = run({"a": Writer("a"), "d": recover, "e": recover}, switches=1 + MORE)
-    assert refused(outcomes, "a")
-
-
-def test_two_writers_and_a_recoverer() -> None:
-    """INV-03, INV-07."""
-    acts = {"a": Writer("a", on_conflict="retry"), "b": Writer("b"), "d": recover}
-    outcomes = run(acts, switches=1 + MORE, writes=1)
-    assert refused(outcomes, "a")
-    assert refused(outcomes, "b")
-
-
-@pytest.mark.parametrize("known", [-1, 0])
-def test_a_cleaner_never_takes_what_a_writer_needs(known: int) -> None:
-    """INV-05: retention is one version, and the writer reads the files of its base."""
-    acts = {"a": Writer("a", on_conflict="retry"), "c": clean}
-    outcomes = run(acts, switches=1 + MORE, writes=2, known=known)
-    assert all(len(outcome.results) == 2 for outcome in outcomes)
-
-
-def test_a_cleaner_beside_two_writers() -> None:
-    """INV-05, INV-07."""
-    acts = {
-        "a": Writer("a", on_conflict="retry"),
-        "b": Writer("b", on_conflict="retry"),
-        "c": clean,
-    }
-    outcomes = run(acts, switches=1 + MORE, writes=1)
-    assert all(len(outcome.results) == 3 for outcome in outcomes)
-
-
-def test_a_cleaner_never_takes_what_a_reader_needs() -> None:
-    """INV-05: a writer makes the files of the reader's version old meanwhile."""
-    acts = {"f": read, "a": Writer("a", on_conflict="retry"), "c": clean}
-    outcomes = run(acts, switches=1 + MORE, writes=1)
-    assert all(len(outcome.results) == 3 for outcome in outcomes)
-
-
-def test_a_cleaner_never_takes_what_a_reader_of_an_old_version_was_promised() -> None:
-    """INV-05: the reader finds every file, or hears that the version is cleaned."""
-    outcomes = run({"f": travel, "c": clean}, switches=2 + MORE, writes=2, known=1)
-    answers = {outcome.results["f"] for outcome in outcomes}
-    assert answers == {"read", "expired"}
-
-
-def test_two_cleaners_at_once() -> None:
-    """INV-05: what both condemn is condemned once, and deleted once or twice."""
-    outcomes = run({"c": clean, "e": clean}, switches=1 + MORE, writes=2)
-    assert all(len(outcome.results) == 2 for outcome in outcomes)
-
-
-@pytest.mark.parametrize(
-    ("others", "writes"),
-    [
-        ({"a": Writer("a")}, 1),
-        ({"c": clean}, 2),
-        ({"a": Writer("a"), "d": recover}, 0),
-    ],
-    ids=["writer", "cleaner", "recoverer"],
-)
-def test_verify_takes_nothing_for_damage_that_happens_beside_it(
-    others: Mapping[str, Act], writes: int
-) -> None:
-    """INV-04 to INV-06."""
-    outcomes = run({"f": look, **others}, switches=1 + MORE, writes=writes)
-    assert all("f" in outcome.results for outcome in outcomes)
-
-
-@pytest.mark.parametrize("others", [["a"], ["f"]], ids=["writer", "newcomer"])
-def test_checkpoints_are_written_and_read_while_others_are_collected(others: list[str]) -> None:
-    """INV-11: whoever opens the table meanwhile sees all of it."""
-    acts = {"a": Writer("a", on_conflict="retry"), "c": clean, "f": fresh}
-    chosen = acts if MORE else {name: acts[name] for name in [*others, "c"]}
-    outcomes = run(chosen, switches=1, writes=4, known=1, interval=1)
-    assert all(len(outcome.results) == len(chosen) for outcome in outcomes)
-
-
-def test_two_writers_of_one_checkpoint() -> None:
-    """INV-11."""
-    acts = {"a": Writer("a", (0,)), "b": Writer("b", (1,))}
-    outcomes = run(acts, switches=1 + MORE, writes=1, interval=1)
-    assert all(len(outcome.results) == 2 for outcome in outcomes)
+def test_a_reader_of_an_old_version_finds_every_file_or_hears_that_it_was_cleaned() -> None:
+    """INV-05."""
+    ends = Orders({"f": travel, "c": clean}, 2, writes=2, known=1).run()
+    assert {end.results["f"] for end in ends} == {"read", "expired"}

@@ -1,4 +1,4 @@
-"""A sink that comes into the definition, or leaves it, beside writers; and a rule left out.
+"""Sinks beside writers: one that comes into the definition or leaves it, and one in step.
 
 D4 of RFC 0022: where the definition of a version names a sink, the sink has the rows of the next
 commit before the table has them. What a refused writer sent there is told by its attempt record.
@@ -6,11 +6,17 @@ commit before the table has them. What a refused writer sent there is told by it
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from tests.interleave.sinking import LONG, sinking, without_the_definition_of_the_head
-from tests.scheduler import explore, explore_all, replay
+from tests.interleave import sending as in_step
+from tests.interleave.sending import ACTORS, sending
+from tests.interleave.sinking import LONG, sinking
+from tests.scheduler import explore, explore_all
 from tests.support.effort import MORE
+
+PAIRS = tuple(itertools.combinations_with_replacement(ACTORS, 2))
 
 
 @pytest.mark.parametrize("actors", ["ar", "br", "axr", "acr"] if MORE else ["ar", "br"])
@@ -30,9 +36,19 @@ def test_no_row_is_in_the_table_that_a_sink_lacks_in_random_orders_with_crashes(
     assert report.failure is None, str(report.failure)
 
 
-def test_a_writer_that_believes_the_definition_it_began_with_is_found() -> None:
-    with without_the_definition_of_the_head():
-        failure = explore_all(sinking("ar"), switches=1).failure
-    assert failure is not None, "the scheduler does not see it"
-    assert any("D4" in problem.found for problem in failure.problems), str(failure)
-    assert replay(sinking("ar"), failure.schedule) is None
+@pytest.mark.long(1)
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "plain"])
+def test_a_sink_in_step_is_equal_in_every_short_order_of_two(kind: str, ordered: bool) -> None:
+    """INV-07. Keys that the table does not have, rows that lose, and a repair beside them."""
+    pairs = PAIRS if MORE else PAIRS[(kind == "mor") + 2 * ordered :: 4]
+    for one, other in pairs:
+        report = explore_all(sending(one, other, kind=kind, ordered=ordered), switches=1)
+        assert report.failure is None, f"{one} beside {other}: {report.failure}"
+        assert report.complete
+
+
+@pytest.mark.parametrize("actors", in_step.LONG, ids=" ".join)
+def test_a_sink_in_step_is_equal_in_random_orders_with_crashes(actors: tuple[str, ...]) -> None:
+    report = explore(sending(*actors, events=True), range(150 if MORE else 4))
+    assert report.failure is None, str(report.failure)

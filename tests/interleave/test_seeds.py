@@ -28,8 +28,6 @@ FEWER = {
     "real mor writers": 75 if MORE else 40,
     "compactions beside writers": 75 if MORE else 40,
     "restores beside writers and a compaction": 75 if MORE else 40,
-    "expiries beside cow writers": 75 if MORE else 40,
-    "expiries beside mor writers": 75 if MORE else 40,
     "rebuilds beside cow writers": 30 if MORE else 20,
     "rebuilds beside mor writers": 30 if MORE else 20,
     **{each.name: 25 for each in stream_scenarios()},
@@ -48,8 +46,6 @@ SHORT = {
     "a writer that changes nothing": (2, 1),
     "a lock that is lost": (3, 1),
     "a writer and a compaction": (2, 0),
-    "a cow writer and an expiry": (3, 0),
-    "a mor writer and an expiry": (2 + MORE, 0),
     "a writer and a restorer": (1, 1),
     "a cleaner and a savepoint": (1, 1),
 }
