@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from functools import partial
 
 import pytest
 
@@ -32,8 +31,19 @@ def fresh() -> tuple[Store, Keys]:
     return store, keys
 
 
-def recover_and_check(store: Store, keys: Keys) -> None:
-    """Anybody goes on: nothing is lost or doubled, versions are dense, nothing is left over."""
+def die(client: Client, store: FaultStore, nth: int, *, after: bool) -> None:
+    """Let a client die before or after a call of the service."""
+
+    def fault(_operation: str, now_after: bool) -> None:
+        if client.calls == nth and now_after is after:
+            client.dead = store.dead = True
+            raise SimulatedCrashError
+
+    client.fault = fault
+
+
+def recover_and_check(store: Store, keys: Keys, told: set[bool]) -> None:
+    """Anybody goes on: what was told is so, versions are dense, nothing is lost or left over."""
     stranger = Table.open(store.address.uri)  # without the service
     alone = ids(stranger)
     assert alone in ([1], [1, 2])
@@ -41,6 +51,7 @@ def recover_and_check(store: Store, keys: Keys) -> None:
     found = ids(survivor)
     assert set(alone) <= set(found)
     assert found in ([1], [1, 2])
+    assert (2 in found) in told
     survivor.append(rows(3))
     assert ids(survivor) == sorted([*found, 3])
     roll_back_failed(survivor._handle, reason="test", everything=True)
@@ -52,49 +63,28 @@ def recover_and_check(store: Store, keys: Keys) -> None:
     assert ids(Table.open(store.address.uri)) == ids(survivor)
 
 
-@pytest.mark.parametrize("kind", ["crash_before", "crash_after"])
-def test_a_crash_at_any_call_of_the_store_is_made_good_by_anybody(kind: str) -> None:
-    """INV-02, INV-03, INV-10."""
+@pytest.mark.parametrize(
+    "kind",
+    [*("crash_before", "crash_after", "error", "lost_reply"), *("service before", "service after")],
+)
+def test_what_befalls_any_call_is_told_as_it_is_and_made_good_by_anybody(kind: str) -> None:
+    """INV-02, INV-03, INV-10: a call of the store, or of the service."""
     for nth in range(1, CALLS_MAX):
         store, keys = fresh()
-        faults = FaultStore(store, [Fault(kind, nth=nth)])
-        survived = attempt(lent_table(faults, Client(keys), ports()))
-        recover_and_check(store, keys)
-        if faults.calls < nth:
-            assert survived
-            return
-    pytest.fail("the commit has no end")
-
-
-def attempt(table: Table) -> bool:
-    try:
-        table.append(rows(2))
-    except SimulatedCrashError:
-        return False
-    return True
-
-
-def die_at(
-    client: Client, store: FaultStore, nth: int, after: bool, _operation: str, now_after: bool
-) -> None:
-    if client.calls == nth and now_after is after:
-        client.dead = store.dead = True
-        raise SimulatedCrashError
-
-
-@pytest.mark.parametrize("after", [False, True])
-def test_a_crash_at_any_call_of_the_service_is_made_good_by_anybody(after: bool) -> None:
-    """INV-02, INV-03."""
-    for nth in range(1, CALLS_MAX):
-        store, keys = fresh()
-        client = Client(keys)
-        faults = FaultStore(store)
-
-        client.fault = partial(die_at, client, faults, nth, after)
-        survived = attempt(lent_table(faults, client, ports()))
-        recover_and_check(store, keys)
-        if client.calls < nth:
-            assert survived
+        client, of_service = Client(keys), kind.startswith("service")
+        faults = FaultStore(store, [] if of_service else [Fault(kind, nth=nth)])
+        if of_service:
+            die(client, faults, nth, after=kind.endswith("after"))
+        told = {True}
+        try:
+            lent_table(faults, client, ports()).append(rows(2))
+        except SimulatedCrashError:
+            told = {True, False}
+        except TableError as error:
+            told = {True, False} if error.code == "outcome_unknown" else {False}
+        recover_and_check(store, keys, told)
+        if (client if of_service else faults).calls < nth:
+            assert told == {True}
             return
     pytest.fail("the commit has no end")
 
@@ -115,24 +105,4 @@ def test_whatever_call_another_commit_comes_between_both_stand() -> None:
         assert table.check.verify().problems == ()
         versions = list(versions_in(store))
         assert versions == list(range(4))
-    pytest.fail("the commit has no end")
-
-
-@pytest.mark.parametrize("kind", ["error", "lost_reply"])
-def test_an_error_at_any_call_is_never_told_as_what_it_was_not(kind: str) -> None:
-    """INV-10."""
-    for nth in range(1, CALLS_MAX):
-        store, keys = fresh()
-        faults = FaultStore(store, [Fault(kind, nth=nth)])
-        table = lent_table(faults, Client(keys), ports())
-        try:
-            table.append(rows(2))
-            told = {True}
-        except TableError as error:
-            told = {True, False} if error.code == "outcome_unknown" else {False}
-        survivor = lent_table(store, Client(keys), ports())
-        assert (2 in ids(survivor)) in told
-        assert survivor.check.verify().problems == ()
-        if faults.calls < nth:
-            return
     pytest.fail("the commit has no end")
