@@ -166,7 +166,6 @@ CHECKS = (
             "-q",
             SHORT,
             *("tests/property/test_table_machine.py", "tests/property/test_repush.py"),
-            *("tests/property/test_unique_table.py", "tests/property/test_record_index.py"),
             *("tests/property/test_changes.py", "tests/property/test_removals.py"),
         ),
         halves=1,

@@ -1,4 +1,4 @@
-"""Random changes of nested columns, and a table in plain Python that knows members by number."""
+"""Random changes of columns and members, and a table in plain Python that numbers them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pyarrow as pa
 from plait import Table
 from plait.expr import parse_ddl
 
-Row = dict[str, Any]
+Row = dict[Any, Any]
+"""Values by the numbers of columns; what is shown to readers, by their names."""
 KINDS = ("int", "bigint", "float", "double", "string")
 WIDER = {"int": "bigint", "float": "double"}
 NAMES = "abcdef"
@@ -33,6 +34,8 @@ class Part:
     """Of a struct, in order."""
     item: Part | None = None
     """Of an array, or the values of a map."""
+    default: object = None
+    """Of a column, in rows that were written without it."""
 
     @property
     def ddl(self) -> str:
@@ -49,7 +52,10 @@ class Part:
         if value is None:
             return None
         if self.kind == "struct":
-            return {n: part.shown(value.get(part.number)) for n, part in self.members.items()}
+            return {
+                n: part.shown(value.get(part.number, part.default))
+                for n, part in self.members.items()
+            }
         if self.item is None:
             return value
         if self.kind == _MAP:
@@ -61,9 +67,14 @@ class Part:
         if self.kind == "struct":
             yield path, self
         for name, part in self.members.items():
-            yield from part.structs(f"{path}.{name}")
+            yield from part.structs(under(path, name))
         if self.item is not None:
             yield from self.item.structs(f"{path}.{'value' if self.kind == _MAP else 'element'}")
+
+
+def under(path: str, name: str) -> str:
+    """Return the path of a member of a struct; the root of all columns has none."""
+    return f"{path}.{name}" if path else name
 
 
 @dataclass
@@ -72,12 +83,15 @@ class Book:
 
     table: Table
     random: Random
-    columns: dict[str, Part]
+    root: Part
+    """The struct whose members are the columns."""
     numbers: Iterator[int]
     rows: dict[int, Row] = field(default_factory=dict)
-    """By id, the value of each column, structs by the numbers of their members."""
-    versions: dict[int, tuple[dict[str, Part], dict[int, Row]]] = field(default_factory=dict)
+    """By id, the values by the numbers of columns and members."""
+    versions: dict[int, tuple[Part, dict[int, Row]]] = field(default_factory=dict)
     steps: list[str] = field(default_factory=list)
+    restored: int = 0
+    """The version of the newest restore; what a rewrite dropped before is back in no change."""
 
     @classmethod
     def begin(cls, place: str, seed: int, **how: Any) -> Book:
@@ -98,15 +112,15 @@ class Book:
             "ml": part(_MAP, part(_LIST, struct())),
             "sl": part("struct", l=part(_LIST, struct()), m=part(_MAP, struct())),
         }
-        ddl = "id bigint, " + ", ".join(f"{name} {each.ddl}" for name, each in columns.items())
-        table = Table.create(place, ddl, record_key=["id"], **how)
-        return cls(table, random, columns, numbers)
+        root = Part(0, "struct", columns)
+        table = Table.create(place, ddl_of(root), record_key=["id"], **how)
+        return cls(table, random, root, numbers)
 
     # --- rows ---------------------------------------------------------------------------------
 
     def note(self) -> None:
         """Remember what the newest version has."""
-        self.versions[self.table.version] = copy.deepcopy((self.columns, self.rows))
+        self.versions[self.table.version] = copy.deepcopy((self.root, self.rows))
 
     def value(self, part: Part) -> Any:
         """Make a value, as the book keeps it."""
@@ -127,18 +141,17 @@ class Book:
 
     def data(self, rows: dict[int, Row]) -> pa.Table:
         """Give rows in Arrow, in the columns of now."""
-        listed = [{"id": key, **self.shown_row(row)} for key, row in sorted(rows.items())]
+        listed = expected((self.root, rows))
         return pa.Table.from_pylist(listed, schema=pa.schema(self.table.schema))
 
-    def shown_row(self, row: Row) -> Row:
-        return {name: part.shown(row.get(name)) for name, part in self.columns.items()}
+    def row(self) -> Row:
+        """Make a row."""
+        return {each.number: self.value(each) for each in self.root.members.values()}
 
     def write(self) -> None:
         """Upsert some rows, and then perhaps delete some."""
         keys = self.random.sample(range(12), 5)
-        rows = {
-            key: {name: self.value(each) for name, each in self.columns.items()} for key in keys
-        }
+        rows = {key: self.row() for key in keys}
         self.table.upsert(self.data(rows))
         self.rows.update(rows)
         self.note()
@@ -151,12 +164,24 @@ class Book:
     # --- changes of columns -------------------------------------------------------------------
 
     def change(self, *steps: Step) -> None:
-        """Change the members of a struct somewhere, in one of some ways or in any."""
-        every = [pair for name, each in self.columns.items() for pair in each.structs(name)]
-        path, struct = self.random.choice(every)
+        """Change the columns, or a struct somewhere, in one of some ways or in any."""
+        root, *inner = self.root.structs("")
+        path, struct = root if self.random.random() < 0.4 else self.random.choice(inner or [root])
         step = self.random.choice(steps or STEPS)
         step(self, path, struct)
         self.steps.append(f"{step.__name__} {path}")
+        self.note()
+
+    def compact(self) -> None:
+        self.table.maintenance.compact(full=True)
+        self.note()
+
+    def restore(self) -> None:
+        """Go back to a version with its columns."""
+        version = self.random.choice(list(self.versions))
+        self.table.versions.restore(version=version)
+        self.root, self.rows = copy.deepcopy(self.versions[version])
+        self.restored = self.table.version
         self.note()
 
     def added(self, struct: Part, name: str) -> Part:
@@ -171,7 +196,9 @@ class Book:
 def add(book: Book, path: str, struct: Part) -> None:
     name = book.free(struct)
     made = book.added(struct, name)
-    book.table.alter.columns().add(f"{path}.{name}", made.kind).commit()
+    if not path and made.kind != "string":
+        made.default = book.random.choice((None, 7))
+    book.table.alter.columns().add(under(path, name), made.kind, default=made.default).commit()
 
 
 def drop(book: Book, path: str, struct: Part) -> None:
@@ -179,7 +206,7 @@ def drop(book: Book, path: str, struct: Part) -> None:
         return add(book, path, struct)
     name = book.random.choice(list(struct.members))
     del struct.members[name]
-    book.table.alter.columns().drop(f"{path}.{name}").commit()
+    book.table.alter.columns().drop(under(path, name)).commit()
     return None
 
 
@@ -188,16 +215,16 @@ def drop_and_add(book: Book, path: str, struct: Part) -> None:
     add(book, path, struct)
     name = book.random.choice(list(struct.members))
     kind = struct.members.pop(name).kind
-    book.table.alter.columns().drop(f"{path}.{name}").commit()
+    book.table.alter.columns().drop(under(path, name)).commit()
     made = book.added(struct, name)
     made.kind = kind if kind in KINDS else made.kind
-    book.table.alter.columns().add(f"{path}.{name}", made.kind).commit()
+    book.table.alter.columns().add(under(path, name), made.kind).commit()
 
 
 def rename(book: Book, path: str, struct: Part) -> None:
     old, new = book.random.choice(list(struct.members)), book.free(struct)
     struct.members = {new if n == old else n: part for n, part in struct.members.items()}
-    book.table.alter.columns().rename(f"{path}.{old}", new).commit()
+    book.table.alter.columns().rename(under(path, old), new).commit()
 
 
 def swap_names(book: Book, path: str, struct: Part) -> None:
@@ -207,9 +234,11 @@ def swap_names(book: Book, path: str, struct: Part) -> None:
     names = {one: other, other: one}
     struct.members = {names.get(n, n): part for n, part in struct.members.items()}
     alter = (
-        book.table.alter.columns().rename(f"{path}.{one}", "between").rename(f"{path}.{other}", one)
+        book.table.alter.columns()
+        .rename(under(path, one), "between")
+        .rename(under(path, other), one)
     )
-    alter.rename(f"{path}.between", other).commit()
+    alter.rename(under(path, "between"), other).commit()
     return None
 
 
@@ -219,7 +248,7 @@ def move(book: Book, path: str, struct: Part) -> None:
         return add(book, path, struct)
     first, *_, last = struct.members
     struct.members[first] = struct.members.pop(first)
-    book.table.alter.columns().move(f"{path}.{first}", after=last).commit()
+    book.table.alter.columns().move(under(path, first), after=last).commit()
     return None
 
 
@@ -230,27 +259,25 @@ def widen(book: Book, path: str, struct: Part) -> None:
     name = book.random.choice(narrow)
     part = struct.members[name]
     part.kind = WIDER[part.kind]
-    book.table.alter.columns().widen(f"{path}.{name}", part.kind).commit()
+    book.table.alter.columns().widen(under(path, name), part.kind).commit()
     return None
 
 
 def two_writers(book: Book, path: str, struct: Part) -> None:
     """Two writers bring members along, one of them the same: it is one member."""
-    column = path.split(".", maxsplit=1)[0]
     both, mine, theirs = [name for name in "uvwxyz" if name not in struct.members][:3]
     rows: list[tuple[dict[int, Row], pa.Table]] = []
     kinds: dict[str, Part] = {}
     for at, own in enumerate((mine, theirs)):
-        came = copy.deepcopy(book.columns)
-        (there,) = (part for where, part in came[column].structs(column) if where == path)
+        came = copy.deepcopy(book.root)
+        (there,) = (part for where, part in came.structs("") if where == path)
         for name in (both, own):
             kinds.setdefault(name, Part(next(book.numbers), "bigint"))
             there.members[name] = kinds[name]
         key = 100 + 2 * len(book.steps) + at
-        values = {key: {name: book.value(part) for name, part in came.items()}}
-        shown = {name: part.shown(values[key][name]) for name, part in came.items()}
-        ddl = "id bigint, " + ", ".join(f"{name} {part.ddl}" for name, part in came.items())
-        rows.append((values, pa.Table.from_pylist([{"id": key, **shown}], schema=parse_ddl(ddl))))
+        values = {key: {part.number: book.value(part) for part in came.members.values()}}
+        shown = expected((came, values))
+        rows.append((values, pa.Table.from_pylist(shown, schema=parse_ddl(ddl_of(came)))))
     first, second = (
         book.table.writer("insert", evolve="add", on_conflict="retry") for _ in range(2)
     )
@@ -275,13 +302,15 @@ STEPS: tuple[Step, ...] = (
 )
 
 
-def expected(version: tuple[dict[str, Part], dict[int, Row]]) -> list[Row]:
+def ddl_of(root: Part) -> str:
+    """Return the columns of a table, after the key."""
+    return "id bigint, " + ", ".join(f"{name} {each.ddl}" for name, each in root.members.items())
+
+
+def expected(version: tuple[Part, dict[int, Row]]) -> list[Row]:
     """Give the rows of a version, as a reader shows them."""
-    columns, rows = version
-    return [
-        {"id": key, **{name: part.shown(row.get(name)) for name, part in columns.items()}}
-        for key, row in sorted(rows.items())
-    ]
+    root, rows = version
+    return [{"id": key, **root.shown(row)} for key, row in sorted(rows.items())]
 
 
 def found(rows: pa.Table) -> list[Row]:
@@ -296,6 +325,7 @@ def played(place: str, seed: int, *, changes: int = 8) -> Book:
     book.write()
     for _ in range(changes):
         book.change()
-        if book.random.random() < 0.5:
-            book.write()
+        then = book.random.choice((book.write, book.write, book.compact, book.restore, None))
+        if then is not None:
+            then()
     return book

@@ -78,7 +78,9 @@ TEXTS = [
     "a\0" + "1",
     "😀",
     "${x}",
+    "b" * 70,
 ]
+"""The last is longer than the bounds that a file tells of it."""
 DAYS = [dt.date(1, 1, 1), dt.date(1969, 12, 31), dt.date(2026, 1, 1), dt.date(9999, 12, 31)]
 MOMENTS = [
     dt.datetime(1969, 12, 31, 23, 59, 59, 999_999),  # noqa: DTZ001 - the zone comes with the column

@@ -15,7 +15,6 @@ from plait.queries.pins import net_changes, pin_changes
 from plait.read.change_scan import ChangeScan
 from plait.read.changed import DELETE, INSERT, POST, PRE
 from plait.state.delta import changed_files
-from tests.support.build import make
 from tests.support.effort import share
 
 SCHEMA = pa.schema([("v", pa.int64()), ("p", pa.string()), ("id", pa.int64())])
@@ -189,52 +188,3 @@ def assert_files_are_what_versions_differ_in(table: Table) -> None:
         expected |= {(version, True, *row) for row in new - old}
     assert found == expected
     assert len(every) == len(expected)
-
-
-def unkeyed(table: Table, now: Counter[Any], step: tuple[str, State, int]) -> Counter[Any]:
-    operation, given, bound = step
-    fresh = Counter((p, i, v) for (p, i), v in given.items())
-    match operation:
-        case "where" | "delete":
-            table.delete(where=f"id < {bound}")
-            return Counter({k: n for k, n in now.items() if k[1] >= bound})
-        case "replace":
-            table.overwrite(data(given))
-            return fresh
-        case "dynamic":
-            table.overwrite(data(given), partitions="dynamic")
-            here = {p for p, _ in given}
-            return Counter({k: n for k, n in now.items() if k[0] not in here}) + fresh
-        case "some":
-            table.overwrite(
-                data({k: v for k, v in given.items() if k[1] < bound}), where=f"id < {bound}"
-            )
-            left = Counter({k: n for k, n in now.items() if k[1] >= bound})
-            return left + Counter({k: n for k, n in fresh.items() if k[1] < bound})
-        case _:
-            table.append(data(given))
-            return now + fresh
-
-
-@given(table_type=st.sampled_from(["cow", "mor"]), work=steps)
-@settings(max_examples=share(40))
-def test_changes_without_a_key_are_the_least_inserts_and_deletes(
-    table_type: str, work: list[Any]
-) -> None:
-    """Rows are told apart by what they hold; those that a rewrite carried along are no change."""
-    table = make(SCHEMA, record_key=(), partition_by=["p"], table_type=table_type)
-    states: dict[int, Counter[Any]] = {0: Counter()}
-    for step in work:
-        last = max(states)
-        now = unkeyed(table, states[last], step)
-        for version in range(last + 1, table.version + 1):
-            states[version] = now
-    found: dict[tuple[int, str], Counter[Any]] = {}
-    for row in table.changes(0).to_arrow().to_pylist():
-        here = found.setdefault((row["_commit_version"], row["_change_type"]), Counter())
-        here[row["p"], row["id"], row["v"]] += 1
-    for version in range(1, table.version + 1):
-        before, after = states[version - 1], states[version]
-        assert found.pop((version, INSERT), Counter()) == after - before
-        assert found.pop((version, DELETE), Counter()) == before - after
-    assert not found

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
 import string
 from decimal import Context, Decimal
-from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +16,7 @@ from hypothesis import strategies as st
 from plait.errors import CorruptMetadataError
 from plait.files import deletion, roaring
 from plait.files.data_file import EXTENSIONS, data_path, parse_path
-from plait.files.hash import decode_hashes, encode_hashes, key_hashes
-from plait.files.key_index import KeyIndex, KeyIndexBuilder
+from plait.files.hash import decode_hashes, encode_hashes
 from plait.model.bucket import UNKEYED, partition_parse, partition_path, partition_text
 from plait.model.instant import Instant
 from plait.model.value import from_text, raw_text, raw_value, to_raw, to_text
@@ -128,25 +125,6 @@ def test_deletion_vector_holds_only_positions_of_its_file(positions: list[int], 
             deletion.decode(vector, count=len(unique), rows=rows)
 
 
-KEY_TABLES = st.lists(
-    st.tuples(st.none() | INT64, st.none() | TEXT, st.none() | st.binary(max_size=80)), max_size=60
-)
-
-
-@given(KEY_TABLES, st.data())
-def test_hash_of_chunks_is_the_hash_of_the_whole(
-    rows: list[tuple[int | None, str | None, bytes | None]], data: st.DataObject
-) -> None:
-    columns = list(zip(*rows, strict=True)) or [(), (), ()]
-    kinds = [pa.int64(), pa.string(), pa.binary()]
-    whole = pa.table([pa.array(c, k) for c, k in zip(columns, kinds, strict=True)], names="abc")
-    cut = data.draw(st.integers(0, len(rows)))
-    expected = key_hashes(whole, ["a", "b", "c"])
-    chunked = pa.concat_tables([whole.slice(0, cut), whole.slice(cut)])
-    assert key_hashes(chunked, ["a", "b", "c"]).tolist() == expected.tolist()
-    assert key_hashes(whole.slice(cut), ["a", "b", "c"]).tolist() == expected[cut:].tolist()
-
-
 PARTITIONS = st.lists(st.none() | TEXT, max_size=4).map(tuple)
 INSTANTS = st.builds(
     Instant.at,
@@ -200,49 +178,3 @@ def test_key_hashes_out_of_order_are_refused(body: bytes) -> None:
     except CorruptMetadataError:
         return
     assert encode_hashes(found) == body
-
-
-INDEXED = st.lists(
-    st.integers(0, 2**64 - 1) | st.integers(0, 3).map(lambda n: n << 32), max_size=40
-)
-
-
-@given(INDEXED.filter(len), st.data())
-def test_key_index_damaged_bytes_are_refused_or_lead_to_the_same_rows(
-    hashes: list[int], data: st.DataObject
-) -> None:
-    """INV-11: whoever asks reads the key columns then. The decision vouches for the directory."""
-    builder = KeyIndexBuilder()
-    builder.add(np.array(hashes, dtype=np.uint64))
-    with mock.patch("plait.files.key_index.BLOCK_ENTRIES", 8):
-        sink = pa.BufferOutputStream()
-        metadata = {k.encode(): v.encode() for k, v in builder.write(sink).items()}
-        body = bytearray(sink.getvalue().to_pybytes())
-        for _ in range(data.draw(st.integers(1, 3))):
-            body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
-        cut = bytes(body[: data.draw(st.integers(0, len(body)) | st.just(len(body)))])
-        source = pa.BufferReader(cut)
-        index = KeyIndex.parse(metadata, source, rows=len(hashes), size=len(body))
-        assert index is not None
-        asked = data.draw(st.lists(st.sampled_from(hashes), max_size=4))
-        try:
-            found = index.find(np.array(asked, dtype=np.uint64)).tolist()
-        except (ValueError, OSError):
-            return
-    halves = {each >> 32 for each in asked}
-    assert found == [at for at, each in enumerate(hashes) if each >> 32 in halves]
-
-
-@given(st.binary(max_size=80) | st.binary(max_size=80).map(base64.b64encode), st.integers(0, 40))
-def test_key_index_of_another_directory_is_refused_or_reads_nothing_outside(
-    text: bytes, rows: int
-) -> None:
-    body = bytes(range(200))
-    with mock.patch("plait.files.key_index.BLOCK_ENTRIES", 8):
-        try:
-            metadata = {b"plait.keys": text}
-            index = KeyIndex.parse(metadata, pa.BufferReader(body), rows=rows, size=len(body))
-            found = None if index is None else index.find(np.arange(9, dtype=np.uint64) << 61)
-        except ValueError:
-            return
-    assert rows == 0 or found is None or not len(found)

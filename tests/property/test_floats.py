@@ -14,6 +14,7 @@ import pytest
 
 from plait import Table, Update
 from plait.spark import scan
+from tests.property.predicates import both, holds, inverse
 from tests.support.effort import MORE
 
 if TYPE_CHECKING:
@@ -29,33 +30,15 @@ MANY = ", ".join(str(number) for number in range(20, 40))
 Flag = Callable[[float | None], "bool | None"]
 
 
-def rank(value: float) -> tuple[bool, float]:
-    """Give the place of a number in Spark's order: both zeros are one, and NaN is the greatest."""
-    return math.isnan(value), 0.0 if math.isnan(value) else value + 0.0
-
-
 def compared(op: str, asked: float) -> Flag:
-    wanted = rank(asked)
-
-    def flag(value: float | None) -> bool | None:
-        if value is None:
-            return False if op == "<=>" else None
-        found = rank(value)
-        return {
-            "=": found == wanted,
-            "<=>": found == wanted,
-            "!=": found != wanted,
-            "<": found < wanted,
-            "<=": found <= wanted,
-            ">": found > wanted,
-            ">=": found >= wanted,
-        }[op]
-
-    return flag
+    """Return what a comparison says: both zeros are one, and NaN is the greatest."""
+    if op == "<=>":
+        return lambda value: bool(holds("=", value, asked))
+    return lambda value: holds(op, value, asked)
 
 
 def negated(flag: Flag) -> Flag:
-    return lambda value: None if (found := flag(value)) is None else not found
+    return lambda value: inverse(flag(value))
 
 
 def conditions(column: str) -> Iterator[tuple[str, Flag]]:
@@ -79,7 +62,7 @@ def conditions(column: str) -> Iterator[tuple[str, Flag]]:
     for (low, least), (high, most) in itertools.permutations(ASKED.items(), 2):
 
         def inside(value: float | None, ends: tuple[float, float] = (least, most)) -> bool | None:
-            return None if value is None else rank(ends[0]) <= rank(value) <= rank(ends[1])
+            return both(holds(">=", value, ends[0]), holds("<=", value, ends[1]))
 
         yield f"{column} BETWEEN {low} AND {high}", inside
         yield f"{column} NOT BETWEEN {low} AND {high}", negated(inside)
@@ -232,7 +215,7 @@ def test_changes_by_a_condition_take_both_zeros_and_nan(
         zeros = wanted(book, compared("=", 0.0))
         assert ids(table.scan(where="name = 'zero'").to_arrow()) == zeros
         table.delete(where="x = CAST('NaN' AS DOUBLE) OR s.x > 1.5", **keyed)
-        kept = wanted(book, lambda value: value is None or not rank(value) > rank(1.5))
+        kept = wanted(book, lambda value: not holds(">", value, 1.5))
         assert ids(table.scan().to_arrow()) == kept
         source = pa.table({"id": pa.array(kept, pa.int64())})
         data = source if session is None else session.createDataFrame(source)

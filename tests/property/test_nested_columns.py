@@ -1,4 +1,4 @@
-"""Members of nested columns keep their values through all changes of columns, in every reader."""
+"""Columns and their members keep their values through all changes of them, in every reader."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from plait.read.changed import INSERT, POST
 from plait.spark.values import spark_schema
 from tests.property import nested
-from tests.property.nested import Book, Part, Row, expected, found, played
+from tests.property.nested import Book, Part, Row, expected, found, played, under
 from tests.support.effort import MORE
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ LIVES_IN_SPARK = range(60) if MORE else (1,)
 @pytest.mark.long(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("life", LIVES)
-def test_readers_tell_members_apart_by_their_ids_at_every_version(
+def test_readers_tell_columns_apart_by_their_ids_at_every_version(
     tmp_path: Path, life: int
 ) -> None:
-    """INV-04: compared with a table that never looks at names."""
+    """INV-04: also members; compared with a table that never looks at names."""
     book = played(str(tmp_path / "t"), life)
     for version, state in book.versions.items():
         scan = book.table.scan(version=version)
@@ -35,7 +35,7 @@ def test_readers_tell_members_apart_by_their_ids_at_every_version(
         assert found(scan.to_duckdb().to_arrow_table()) == expected(state), version
         polars = scan.to_polars().to_arrow().cast(pa.schema(scan.schema))
         assert found(polars) == expected(state), version
-    require_changes(book, book.table.changes(since=0).to_arrow())
+    require_changes(book, book.table.changes(since=book.restored).to_arrow())
 
 
 @pytest.mark.long(0)
@@ -56,7 +56,7 @@ def test_spark_tells_members_apart_by_their_ids_at_every_version(
     assert found(source.load(str(tmp_path / "t")).toArrow()) == newest
     oldest = source.option("version", first).load(str(tmp_path / "t"))
     assert found(oldest.toArrow()) == expected(book.versions[first])
-    require_changes(book, book.table.changes(since=0).to_spark(spark).toArrow())
+    require_changes(book, book.table.changes(since=book.restored).to_spark(spark).toArrow())
     require_predicates(spark, book, newest)
     book.table.upsert(rows.where("id % 2 = 0"))  # read, compute, write
     assert found(book.table.scan().to_arrow()) == newest
@@ -65,28 +65,28 @@ def test_spark_tells_members_apart_by_their_ids_at_every_version(
         book.change(
             nested.rename, nested.move, nested.swap_names
         )  # while rows of before are on their way
-    assert found(book.table.scan().to_arrow()) == expected((book.columns, book.rows))
-    assert found(streamed(spark, tmp_path)) == expected((book.columns, book.rows))
+    assert found(book.table.scan().to_arrow()) == expected((book.root, book.rows))
+    assert found(streamed(spark, tmp_path)) == expected((book.root, book.rows))
     assert not book.table.check.verify(data=True).problems
 
 
 def require_changes(book: Book, changes: pa.Table) -> None:
     """Compare what became of rows, in the columns of now, with the book's rows of then."""
-    columns = book.versions[max(book.versions)][0]
+    root = book.versions[max(book.versions)][0]
     seen = 0
     for row in changes.to_pylist():
         kind, version = row.pop("_change_type"), row.pop("_commit_version")
         del row["_commit_timestamp"]
         if kind in (INSERT, POST) and version in book.versions:
             then = book.versions[version][1]
-            assert [row] == expected((columns, {row["id"]: then[row["id"]]})), version
+            assert [row] == expected((root, {row["id"]: then[row["id"]]})), version
             seen += 1
-    assert seen
+    assert seen or book.restored
 
 
 def require_predicates(spark: SparkSession, book: Book, newest: list[Row]) -> None:
-    """Look for each value of each member of a struct, by the name that it has now."""
-    for path, part in leaves("s", book.columns["s"])[: None if MORE else 4]:
+    """Look for a value of each column and member, by the name that it has now."""
+    for path, part in leaves("", book.root)[: None if MORE else 4]:
         values = {repr(v): v for v in (at(row, path) for row in newest) if v is not None}
         for value in list(values.values())[:1]:
             text = f"'{value}'".replace("it's", r"it\'s") if part.kind == "string" else str(value)
@@ -102,7 +102,7 @@ def require_predicates(spark: SparkSession, book: Book, newest: list[Row]) -> No
 def leaves(path: str, part: Part) -> list[tuple[str, Part]]:
     if part.kind != "struct":
         return [] if part.item is not None else [(path, part)]
-    return [leaf for n, each in part.members.items() for leaf in leaves(f"{path}.{n}", each)]
+    return [leaf for n, each in part.members.items() for leaf in leaves(under(path, n), each)]
 
 
 def at(row: Row, path: str) -> object:

@@ -6,7 +6,7 @@ import itertools
 import json
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.errors import CorruptMetadataError, PredicateError, SchemaError
@@ -23,6 +23,15 @@ from plait.expr import (
     to_json,
     to_sql,
 )
+from plait.files.data_file import Place
+from plait.files.writer import DataFileWriter
+from plait.model.bucket import BucketSpec
+from plait.model.changes import BASE
+from plait.model.plan import COW, LIVE, Snapshot, TableLayout, TableSpec
+from plait.model.schema import Schema
+from plait.model.value import to_text
+from plait.read.scan import Scan
+from plait.storage.memory import MemoryStore
 from tests.property.predicates import (
     LITERALS,
     OPERATORS,
@@ -38,10 +47,12 @@ from tests.property.predicates import (
     order,
     table_of,
 )
+from tests.support.effort import share
 from tests.support.expressions import filtered
 
 FEW = st.lists(ROWS, max_size=6)
 SOME = st.lists(ROWS, min_size=1, max_size=6)
+NUMBERS = itertools.count()
 PLAIN = [name for name in SCHEMA.names if name != "st"]
 
 
@@ -93,6 +104,31 @@ def test_known_values_decide_as_the_row_does(spec: Spec, row: Row, known: set[st
     assert found or spec.truth(row) is not True
     if (columns_read(predicate) or set()) <= known:
         assert found is (spec.truth(row) is True)
+
+
+@settings(max_examples=share(150))
+@given(st.lists(SOME, min_size=1, max_size=4), SPECS, st.integers(1, 3))
+def test_a_scan_that_prunes_gives_the_rows_that_match(
+    files: list[list[Row]], spec: Spec, group_rows: int
+) -> None:
+    """INV-04: by partitions, by the bounds of files, and by those of row groups."""
+    rows = [{**row, "s": part[0]["s"]} for part in files for row in part]
+    whole, store = table_of(rows), MemoryStore(f"memory://pruning-{next(NUMBERS)}")
+    layout = TableLayout(("s",), BucketSpec(0, (), 1), None, COW)
+    table, records, start = TableSpec(Schema.create(whole.schema), layout), [], 0
+    for number, part in enumerate(files):
+        value = to_text(pa.scalar(part[0]["s"], pa.string()), pa.string())
+        place = Place(f"data/{number}.parquet", (value,), -1, BASE)
+        with DataFileWriter(store, place, table, group_rows=group_rows) as writer:
+            writer.write(whole.slice(start, len(part)))
+            records.append({**writer.close().to_pylist()[0], "version": 1, "masked": 0})
+        start += len(part)
+    live = pa.Table.from_pylist(records, schema=LIVE)
+    where = parse_where(spec.sql, SCHEMA)
+    scan = Scan(store, Snapshot(1, table, {0: table.schema}, live), where=where)
+    wanted = [at for at, row in enumerate(rows) if spec.truth(row) is True]
+    assert sorted(scan.to_arrow()["at"].to_pylist()) == wanted
+    assert scan.count() == len(wanted)
 
 
 KEYED = st.recursive(

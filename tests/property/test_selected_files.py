@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +14,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from plait import Insert, Table
 from plait.files.bounds import Kinds, with_bounds
 from plait.model.bucket import Partition, partition_path
 from plait.model.plan import Snapshot, TableSpec
@@ -29,7 +27,6 @@ from plait.storage.port import Store
 from plait.testing import sim_ports
 from plait.timeline import paths
 from tests.property.test_state_fold import STEPS
-from tests.property.test_table_machine import TableMachine
 from tests.support.effort import share
 from tests.support.forge import reseal_checkpoint
 from tests.support.histories import History, Step
@@ -38,20 +35,6 @@ from tests.support.protocol import client, listed, memory
 PLACES: list[Partition] = [("a",), ("a-b",), ("b",), (None,)]
 CUTS = st.lists(st.sampled_from(["", "checkpoint"]), max_size=16)
 CHOSEN = st.sets(st.sampled_from([*PLACES, ("nowhere",)]))
-
-
-_NAMES = itertools.count()
-SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int64())])
-OPERATIONS = ["upsert", "upsert", "insert", "delete", "everywhere", "where", "update", "dynamic"]
-WORK = st.lists(
-    st.tuples(
-        st.sampled_from(OPERATIONS),
-        st.sets(st.tuples(st.integers(0, 9), st.sampled_from("xyz")), min_size=1, max_size=4),
-    ),
-    min_size=3,
-    max_size=8,
-)
-Content = dict[tuple[int, str], int]
 
 
 @contextlib.contextmanager
@@ -114,28 +97,11 @@ def test_files_of_chosen_partitions_are_those_of_the_model(
 
 
 @settings(max_examples=share(60))
-@given(STEPS, CUTS, st.integers(0, 60))
-def test_a_scan_by_bounds_chooses_the_same_files_from_typed_bounds(
-    steps: list[Step], cuts: list[str], least: int
-) -> None:
-    """INV-04: bounds in parts are those of the decisions."""
-    where = f"id >= {least} AND id < {least + 5}"
-    with everything_is_large():
-        history = made(steps, cuts)
-        state = opened(history.store)
-        some = state.snapshot(history.store, file_filter=filter_where(where))
-    whole = history.replayed().snapshot(history.store)
-    plan, expected = plan_scan(some, where=where), plan_scan(whole, where=where)
-    assert plan.files["path"].to_pylist() == expected.files["path"].to_pylist()
-    assert plan.to_dict() == expected.to_dict()
-
-
-@settings(max_examples=share(40))
 @given(STEPS, CUTS, CHOSEN, st.integers(0, 60))
-def test_bounds_are_asked_in_chosen_partitions_alone(
+def test_a_scan_by_bounds_chooses_the_same_files_from_typed_bounds(
     steps: list[Step], cuts: list[str], chosen: set[Partition], least: int
 ) -> None:
-    """INV-04."""
+    """INV-04: bounds in parts are those of the decisions, and are asked in chosen partitions."""
     where = f"id >= {least} AND id < {least + 5}"
 
     def wants(spec: TableSpec) -> FileCriteria:
@@ -145,11 +111,18 @@ def test_bounds_are_asked_in_chosen_partitions_alone(
 
     with everything_is_large():
         history = made(steps, cuts)
-        some = opened(history.store).snapshot(history.store, file_filter=wants)
-    whole = plan_scan(history.replayed().snapshot(history.store), where=where).files
-    expected = dict(zip(whole["path"].to_pylist(), whole["masked"].to_pylist(), strict=True))
+        state = opened(history.store)
+        every, some = (
+            state.snapshot(history.store, file_filter=each) for each in (filter_where(where), wants)
+        )
+    plan, expected = (
+        plan_scan(each, where=where) for each in (every, history.replayed().snapshot(history.store))
+    )
+    assert plan.files["path"].to_pylist() == expected.files["path"].to_pylist()
+    assert plan.to_dict() == expected.to_dict()
+    whole = shown(replace(every, files=expected.files))
     found = shown(replace(some, files=plan_scan(some, where=where).files))
-    assert found == (expected if some.total is None else within(expected, chosen))
+    assert found == (whole if some.total is None else within(whole, chosen))
 
 
 @pytest.mark.long(2)
@@ -249,87 +222,3 @@ def test_a_part_that_is_not_sorted_is_not_believed() -> None:
         for place in PLACES:
             known = state.snapshot(history.store, file_filter=filter_partitions([place]))
             assert shown(known) == within(history.live[-1], {place})
-
-
-@settings(max_examples=share(15))
-@given(st.sampled_from(["cow", "mor"]), WORK)
-def test_writers_that_load_only_their_partitions_write_what_a_dict_would(
-    table_type: str, work: list[tuple[str, set[tuple[int, str]]]]
-) -> None:
-    """INV-08: each step by a client that knows nothing."""
-    uri = f"memory://selected-{next(_NAMES)}"
-    now: Content = {}
-    with everything_is_large():
-        Table.create(
-            uri,
-            SCHEMA,
-            record_key=["id"],
-            partition_by=["p"],
-            buckets=2,
-            table_type=table_type,
-            properties={"checkpoint.interval": "1"},
-        )
-        for value, (operation, keys) in enumerate(work):
-            now = done(Table.open(uri), operation, sorted(keys), value, now)
-        table = Table.open(uri)
-        for place in "xyz":
-            found = table.scan(where=f"p = '{place}'").to_arrow()
-            assert content(found) == {k: v for k, v in now.items() if k[1] == place}
-        assert content(table.scan().to_arrow()) == now
-        assert not table.check.verify().problems
-
-
-def done(
-    table: Table, operation: str, keys: list[tuple[int, str]], value: int, now: Content
-) -> Content:
-    """Do one step; give what the table must hold then."""
-    ids, places = zip(*keys, strict=True)
-    rows = pa.table({"id": ids, "p": places, "v": [value] * len(keys)}, schema=SCHEMA)
-    fresh = dict.fromkeys(keys, value)
-    low, place = keys[0]
-    if operation == "upsert":
-        table.upsert(rows)
-        return {**now, **fresh}
-    if operation == "insert":
-        table.merge(rows, not_matched=[Insert()])
-        return {**fresh, **now}
-    if operation == "delete":
-        table.delete(keys=rows.select(["id", "p"]))
-        return {key: v for key, v in now.items() if key not in fresh}
-    if operation == "everywhere":
-        table.delete(keys=rows.select(["id"]))
-        return {key: v for key, v in now.items() if key[0] not in ids}
-    if operation == "where":
-        table.delete(where=f"p = '{place}' AND id >= {low}")
-        return {key: v for key, v in now.items() if key[1] != place or key[0] < low}
-    if operation == "update":
-        table.update({"v": "v + 1"}, where=f"p = '{place}'")
-        return {key: v + (key[1] == place) for key, v in now.items()}
-    table.overwrite(rows, partitions="dynamic")
-    return {**{key: v for key, v in now.items() if key[1] not in places}, **fresh}
-
-
-def content(rows: pa.Table) -> Content:
-    keys = list(zip(rows["id"].to_pylist(), rows["p"].to_pylist(), strict=True))
-    assert len(set(keys)) == len(keys)
-    return dict(zip(keys, rows["v"].to_pylist(), strict=True))
-
-
-class LargeTableMachine(TableMachine):
-    """The machine of a small table, with every part read in pieces."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.patched = contextlib.ExitStack()
-        self.patched.enter_context(everything_is_large())
-
-    def teardown(self) -> None:
-        with self.patched:
-            super().teardown()
-
-
-TestLargeTableMachine = LargeTableMachine.TestCase
-TestLargeTableMachine.settings = settings(
-    stateful_step_count=12, max_examples=share(15), deadline=None
-)
-del TableMachine  # it is run where it is made

@@ -23,10 +23,22 @@ from plait.errors import (
     UndoneError,
 )
 from plait.testing import Fault, FaultStore, SimulatedCrashError, open_wrapped
-from tests.support.machine import EXPIRED, SCHEMA, WRITES, Open, Rows, begin, content_of, rows
+from plait.timeline import paths
+from tests.support.machine import (
+    EXPIRED,
+    SCHEMA,
+    WRITES,
+    Open,
+    Rows,
+    begin,
+    content_of,
+    held_in,
+    rows,
+)
 
 _NAMES = itertools.count()
 KEYS = st.sets(st.integers(0, 6), min_size=1, max_size=4)
+EVERY_KEY = [*range(7), 99]
 EVERY = None
 """A write set of which nobody can tell the keys."""
 
@@ -385,6 +397,26 @@ class TableMachine(RuleBasedStateMachine):
         self.table.maintenance.clean(self.table.maintenance.clean(now=now, dry_run=True))
         self._remember()
 
+    @rule(anew=st.booleans())
+    def index(self, anew: bool) -> None:
+        """INV-11: a look-up gives the rows of a scan, however far the index is behind."""
+        if self.table.index.create() is None and anew:
+            self.table.index.build(anew=True)
+        self._remember()
+
+    @rule(number=st.integers(0, 9))
+    def lose_a_file_of_the_index(self, number: int) -> None:
+        """INV-11: whatever it is, it costs time only."""
+        store = self.table._handle.store
+        files = sorted(info.path for info in store.list(paths.INDEX))
+        store.delete(files[number : number + 1])
+
+    @rule()
+    def drop_the_index(self) -> None:
+        if self.table.index.status().name is not None:
+            self.table.index.drop()
+        self._remember()
+
     @rule(statistics=st.sampled_from(["on", "off"]))
     def tell_bounds(self, statistics: str) -> None:
         self.table.alter.set({"metadata.statistics": statistics})
@@ -442,9 +474,19 @@ class TableMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_table_is_what_the_model_says(self) -> None:
-        """INV-04, INV-08."""
+        """INV-04, INV-08, INV-11: by a scan, and by keys, some of which are nowhere."""
         if hasattr(self, "table"):
             assert content_of(self.table.scan()) == self.now
+            assert held_in(self.table.get(EVERY_KEY)) == self.now
+
+    @rule()
+    def look_up(self) -> None:
+        """INV-11: by another client, which knows nothing; and each key by a predicate."""
+        table = Table.open(self.uri)
+        assert held_in(table.get(EVERY_KEY)) == self.now
+        for key in EVERY_KEY:
+            found = held_in(table.scan(where=f"id = {key}").to_arrow())
+            assert found == {each: value for each, value in self.now.items() if each == key}
 
     @rule(back=st.integers(0, 6))
     def travel(self, back: int) -> None:

@@ -1,16 +1,18 @@
-"""A table against a dict: any sequence of operations, whatever is flushed when (INV-08)."""
+"""A table against a dict: any operations and clauses, whatever is flushed when (INV-08)."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plait.arrow.clauses import partial
+from plait.arrow.clauses import parsed, partial
 from plait.errors import DuplicateKeyError
+from plait.model.clauses import Clauses, Delete, Insert, Update
 from tests.support.effort import share
 from tests.support.livetable import LiveTable
 
@@ -26,6 +28,64 @@ SCHEMA = pa.schema(
 _NUMBERS = itertools.count()
 Row = dict[str, Any]
 
+
+def less(one: int | None, other: int | None) -> bool:
+    """Compare as SQL does: with null nothing is true."""
+    return one is not None and other is not None and one < other
+
+
+def plus(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+Make = Callable[[Row, Row], Row | None]
+"""What becomes of a row of the table, given the source's; None: it goes."""
+Asked = Callable[[Row, Row], bool]
+UPDATES: list[tuple[dict[str, object], Callable[[Row], Row]]] = [
+    ({"v": "v + id"}, lambda t: {"v": plus(t["v"], t["id"])}),
+    ({"v": "coalesce(v, 0) - 1"}, lambda t: {"v": (t["v"] or 0) - 1}),
+    ({"v": "id", "rank": "1"}, lambda t: {"v": t["id"], "rank": 1}),
+    (
+        {"v": "case when v < 9 then null else 9 end"},
+        lambda t: {"v": None if less(t["v"], 9) else 9},
+    ),
+]
+MATCHED: list[tuple[Update | Delete, Asked, Make]] = [
+    (Update(), lambda _s, _t: True, lambda s, _t: s),
+    (Delete(when="s.rank = 3"), lambda s, _t: s["rank"] == 3, lambda _s, _t: None),
+    (
+        Update({"v": "t.v + s.v", "rank": "t.rank"}, when="s.v > t.v"),
+        lambda s, t: less(t["v"], s["v"]),
+        lambda s, t: {"v": plus(t["v"], s["v"])},
+    ),
+    (
+        Update({"v": "s.id"}, when="t.v is null"),
+        lambda _s, t: t["v"] is None,
+        lambda s, _t: {"v": s["id"]},
+    ),
+]
+NEW: list[tuple[Insert, Callable[[Row], bool], Callable[[Row], Row]]] = [
+    (Insert(), lambda _: True, lambda s: s),
+    (
+        Insert({"v": "v + 1"}, when="rank <> 3"),
+        lambda s: s["rank"] not in (None, 3),
+        lambda s: {"v": plus(s["v"], 1)},
+    ),
+]
+LEFT: list[tuple[Update | Delete, Callable[[Row], bool], Callable[[Row], Row | None]]] = [
+    (Delete(when="v < 9"), lambda t: less(t["v"], 9), lambda _: None),
+    (
+        Update({"v": "t.v * 2"}, when="t.p = 'x'"),
+        lambda t: t["p"] == "x",
+        lambda t: {"v": plus(t["v"], t["v"])},
+    ),
+]
+clauses = st.tuples(
+    st.lists(st.sampled_from(range(len(MATCHED))), max_size=3),
+    st.lists(st.sampled_from(range(len(NEW))), max_size=2),
+    st.lists(st.sampled_from(range(len(LEFT))), max_size=2),
+).filter(any)
+
 keyed_rows = st.fixed_dictionaries(
     {
         "id": st.integers(-2, 9),
@@ -35,17 +95,19 @@ keyed_rows = st.fixed_dictionaries(
     }
 )
 batches = st.lists(st.lists(keyed_rows, max_size=12), max_size=4)
+Step = tuple[str, list[list[Row]], int, bool, tuple[list[int], list[int], list[int]]]
 steps = st.lists(
     st.tuples(
         st.sampled_from(
             [
                 *("upsert", "changes", "changes", "partial", "delete", "where", "insert", "skip"),
-                *("replace", "dynamic", "some"),
+                *("replace", "dynamic", "some", "update", "merge", "merge"),
             ]
         ),
         batches,
         st.integers(-2, 9),
         st.booleans(),
+        clauses,
     ),
     min_size=1,
     max_size=5,
@@ -115,9 +177,9 @@ def _tables(parts: list[list[Row]], columns: list[str] | None = None) -> list[pa
     return [table if columns is None else table.select(columns) for table in tables]
 
 
-def apply(table: LiveTable, model: Model, step: tuple[str, list[list[Row]], int, bool]) -> None:
+def apply(table: LiveTable, model: Model, step: Step) -> None:
     """Do one step to both; they must agree on whether it is allowed."""
-    operation, parts, bound, placed = step
+    operation, parts, bound, placed, _ = step
     rows = [row for part in parts for row in part]
     if operation == "upsert":
         table.write("upsert", *_tables(parts))
@@ -150,8 +212,62 @@ def apply(table: LiveTable, model: Model, step: tuple[str, list[list[Row]], int,
             return
         table.write("insert", *_tables(parts), on_duplicate="skip" if skips else "raise")
         model.rows = {**fresh, **model.rows}
+    elif operation == "update":
+        update(table, model, bound, everywhere=placed)
+    elif operation == "merge":
+        merge(table, model, step)
     else:
         overwrite(table, model, step)
+
+
+def update(table: LiveTable, model: Model, bound: int, *, everywhere: bool) -> None:
+    values, change = UPDATES[bound % len(UPDATES)]
+    made = parsed(Clauses(by_source=(Update(values),), merges=False))
+    where = "true" if everywhere else f"id < {bound}"
+    status = table.write("update", where=where, clauses=made)
+    hit = [key for key, row in model.rows.items() if everywhere or _below(row, bound)]
+    model.rows |= {key: model.rows[key] | change(model.rows[key]) for key in hit}
+    assert status.stats.rows_updated == len(hit)
+
+
+def merge(table: LiveTable, model: Model, step: Step) -> None:
+    """Merge rows, of each key the last; the counts must say what became of them."""
+    _, parts, _, _, (matched, fresh, left) = step
+    source = {model.key(row): row for part in parts for row in part}
+    asked = Clauses(
+        tuple(MATCHED[n][0] for n in matched),
+        tuple(NEW[n][0] for n in fresh),
+        tuple(LEFT[n][0] for n in left),
+    )
+    rows = list(source.values())
+    pieces = _tables([rows[: len(rows) // 2], rows[len(rows) // 2 :]])
+    stats = table.write("merge", *pieces, clauses=parsed(asked)).stats
+    before, counts = dict(model.rows), dict.fromkeys(("inserted", "updated", "deleted"), 0)
+    for key, row in before.items():
+        came = source.get(key)
+        found: list[Row | None] = (
+            [make(row) for _, when, make in (LEFT[n] for n in left) if when(row)]
+            if came is None
+            else [
+                make(came, row)
+                for _, when, make in (MATCHED[n] for n in matched)
+                if when(came, row)
+            ]
+        )
+        if found and found[0] is None:
+            del model.rows[key]
+            counts["deleted"] += 1
+        elif found:
+            model.rows[key] = row | (found[0] or {})
+            counts["updated"] += 1
+    for key in source.keys() - before.keys():
+        made = [NEW[n][2](source[key]) for n in fresh if NEW[n][1](source[key])]
+        if made:
+            kept = {*table.spec.key, *table.spec.layout.partition_by}
+            blank = {name: source[key][name] if name in kept else None for name in SCHEMA.names}
+            model.rows[key] = blank | made[0]
+            counts["inserted"] += 1
+    assert {name: getattr(stats, f"rows_{name}") for name in counts} == counts
 
 
 def change(table: LiveTable, model: Model, parts: list[list[Row]], *, removes: bool) -> None:
@@ -178,9 +294,9 @@ def change(table: LiveTable, model: Model, parts: list[list[Row]], *, removes: b
     assert stats.keys_unchanged == len(keys) - changed
 
 
-def overwrite(table: LiveTable, model: Model, step: tuple[str, list[list[Row]], int, bool]) -> None:
+def overwrite(table: LiveTable, model: Model, step: Step) -> None:
     """Do an overwrite of some kind to both."""
-    operation, parts, bound, _ = step
+    operation, parts, bound, *_ = step
     rows = [row for part in parts for row in part]
     if operation == "replace":
         if model.twice(rows):
@@ -227,9 +343,9 @@ def test_a_table_holds_what_a_dict_would(
     table = LiveTable(uri, SCHEMA, options=options, **definition)
     model = Model(table)
     numbers = itertools.count()
-    for operation, parts, bound, placed in work:
+    for operation, parts, *rest in work:
         marked = [[{**row, "v": next(numbers)} for row in part] for part in parts]
-        apply(table, model, (operation, marked, bound, placed))
+        apply(table, model, (operation, marked, *rest))
         found = sorted(table.rows(), key=repr)
         assert found == sorted(
             ({n: r[n] for n in SCHEMA.names} for r in model.rows.values()), key=repr

@@ -25,7 +25,11 @@ def rows(keys: set[int], value: int) -> pa.Table:
 
 def content_of(scan: Scan) -> Rows:
     """Read a scan as the machine knows rows."""
-    table = scan.to_arrow()
+    return held_in(scan.to_arrow())
+
+
+def held_in(table: pa.Table) -> Rows:
+    """Return rows as the machine knows them."""
     found = dict(zip(table["id"].to_pylist(), table["v"].to_pylist(), strict=True))
     assert len(found) == table.num_rows, "INV-08"
     return found
