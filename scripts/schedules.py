@@ -4,9 +4,8 @@
     python scripts/schedules.py --replay "three writers" 1234
     python scripts/schedules.py --replay "two writers" "a:6>b b:5!crash_after"
 
-The scenarios are those of tests/interleave/scenarios.py, and beside it those of changes of columns,
-repushes from a source, and sinks. Seeds go on from ``--from``, so that a second run is not the
-first again. The exit code is 1 if a promise was broken.
+The scenarios are those of tests/interleave/scenarios.py. Seeds go on from ``--from``, so that a
+second run is not the first again. The exit code is 1 if a promise was broken.
 """
 
 from __future__ import annotations
@@ -23,11 +22,7 @@ import pyarrow as pa  # noqa: E402 - the tests' scenarios are not installed
 
 import tests  # noqa: E402, F401 - before plait, whose thresholds it may lower
 from plait.ports import SystemClock  # noqa: E402
-from tests.interleave.altering import altering_scenarios  # noqa: E402
 from tests.interleave.scenarios import scenarios, short_scenarios  # noqa: E402
-from tests.interleave.sending import sending_scenarios  # noqa: E402
-from tests.interleave.sinking import sinking_scenarios  # noqa: E402
-from tests.interleave.sourcing import sourcing_scenarios  # noqa: E402
 from tests.scheduler import Report, Scenario, explore, replay  # noqa: E402
 
 ROUND = 200
@@ -49,7 +44,7 @@ def main() -> int:
     pa.set_cpu_count(1)  # tables of three rows need no thread pool
     if asked.replay:
         return again(*asked.replay)
-    every = [each for name, each in long_ones().items() if not asked.only or asked.only in name]
+    every = [each for name, each in scenarios().items() if not asked.only or asked.only in name]
     seconds = float("inf") if asked.rounds else asked.minutes * 60
     reports = run(every, seconds, asked.first, each=asked.round, rounds=asked.rounds)
     print(table(reports))
@@ -57,17 +52,6 @@ def main() -> int:
     for failure in failures:
         print(f"\n{failure}")
     return 1 if failures else 0
-
-
-def long_ones() -> dict[str, Scenario]:
-    """Return the scenarios from which seeds draw, by name."""
-    more = (
-        *altering_scenarios(),
-        *sourcing_scenarios(),
-        *sinking_scenarios(),
-        *sending_scenarios(),
-    )
-    return {**scenarios(), **{each.name: each for each in more}}
 
 
 def run(
@@ -134,7 +118,7 @@ def row(report: Report, traces: int) -> str:
 
 def again(name: str, schedule: str) -> int:
     """Run one schedule again and print what is broken."""
-    known = {**short_scenarios(), **long_ones()}
+    known = {**short_scenarios(), **scenarios()}
     if name not in known:
         print(f"no scenario {name!r}; there are: {', '.join(known)}")
         return 2

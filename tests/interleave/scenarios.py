@@ -29,8 +29,12 @@ from tests.interleave.actors import (
     travel,
     undo,
 )
+from tests.interleave.altering import altering_scenarios
 from tests.interleave.real import compacting, compacting_one, real, undoing
 from tests.interleave.rebuilding import rebuilding
+from tests.interleave.sending import sending_scenarios
+from tests.interleave.sinking import sinking_scenarios
+from tests.interleave.sourcing import sourcing_scenarios
 from tests.interleave.streaming import stream_scenarios
 from tests.scheduler import CALL_EVENTS, Act, Scenario
 from tests.support.effort import MORE
@@ -195,8 +199,19 @@ def scenarios() -> dict[str, Scenario]:
         rebuilding("cow"),
         rebuilding("mor"),
         *stream_scenarios(),
+        *feature_scenarios(),
     )
     return {each.name: each for each in every}
+
+
+def feature_scenarios() -> tuple[Scenario, ...]:
+    """Make those of changes of columns, repushes and sinks anew."""
+    return (
+        *altering_scenarios(),
+        *sourcing_scenarios(),
+        *sinking_scenarios(),
+        *sending_scenarios(),
+    )
 
 
 def short_scenarios() -> dict[str, Scenario]:

@@ -1,4 +1,4 @@
-"""Changes of columns beside writers: every short order, and random long ones.
+"""Changes of columns beside writers: every short order; random ones are in test_seeds.py.
 
 INV-04, INV-07, INV-08, and RFC 0027: every version shows its own columns and rows, no row breaks a
 constraint of its version, an id is never given out twice, and nobody is refused without need.
@@ -10,9 +10,9 @@ import itertools
 
 import pytest
 
-from tests.interleave.altering import LONG, PARTS, altering
+from tests.interleave.altering import PARTS, altering
 from tests.interleave.altering import VERIFIED as MORE
-from tests.scheduler import explore, explore_all
+from tests.scheduler import explore_all
 
 SHORT = [
     ("cow", ("reshape", "put")),
@@ -46,11 +46,3 @@ def test_every_version_is_right_in_every_short_order_of_a_change_of_columns_and_
     assert report.failure is None, str(report.failure)
     assert report.complete
     assert MORE or len(report.traces) > 2
-
-
-@pytest.mark.parametrize(("table_type", "actors"), LONG, ids=_named)
-def test_every_version_is_right_in_random_orders_with_crashes_and_lost_replies(
-    table_type: str, actors: tuple[str, ...]
-) -> None:
-    report = explore(altering(table_type, *actors, events=True), range(200 if MORE else 5))
-    assert report.failure is None, str(report.failure)

@@ -59,14 +59,14 @@ def orders(lengths: Mapping[str, int], switches: int) -> list[str]:
     return ["".join(end.order) for end in ends]
 
 
-def test_every_order_of_two_actors_comes_once() -> None:
-    found = orders({"a": 3, "b": 4}, switches=99)
-    assert len(found) == len(set(found)) == comb(7, 3)
-
-
-def test_every_order_of_three_actors_comes_once() -> None:
-    found = orders({"a": 2, "b": 2, "c": 2}, switches=99)
-    assert len(found) == len(set(found)) == comb(6, 2) * comb(4, 2)
+@pytest.mark.parametrize(
+    ("lengths", "count"),
+    [({"a": 3, "b": 4}, comb(7, 3)), ({"a": 2, "b": 2, "c": 2}, comb(6, 2) * comb(4, 2))],
+    ids=["two", "three"],
+)
+def test_every_order_of_actors_comes_once(lengths: Mapping[str, int], count: int) -> None:
+    found = orders(lengths, switches=99)
+    assert len(found) == len(set(found)) == count
 
 
 def test_switches_are_bounded() -> None:
@@ -81,18 +81,12 @@ def test_an_actor_that_raises_is_an_outcome() -> None:
         assert set(end.errors) == {"a"}
 
 
-def test_orders_that_differ_in_nothing_are_run_once() -> None:
-    report = explore_all(scenario({name: puts(name, 3) for name in "abc"}))
-    assert report.complete
-    assert report.schedules == 1
-
-
-def test_orders_that_matter_are_all_run() -> None:
-    found = set()
-    actors = {name: puts(name, 2, same=True) for name in "abc"}
+def test_of_orders_that_differ_in_nothing_one_is_run_and_others_all() -> None:
+    alike = explore_all(scenario({name: puts(name, 3) for name in "abc"}))
+    assert (alike.complete, alike.schedules) == (True, 1)
     report = Report("")
-    for end in each_schedule(scenario(actors), report):
-        found.add("".join(end.order))
+    unlike = scenario({name: puts(name, 2, same=True) for name in "abc"})
+    found = {"".join(end.order) for end in each_schedule(unlike, report)}
     assert report.complete
     assert len(found) == report.schedules == comb(6, 2) * comb(4, 2)
 
@@ -207,7 +201,7 @@ def test_a_listing_is_never_older_than_its_call(event: str) -> None:
     assert bool(torn) == (event == "torn")
 
 
-def test_time_passes_only_by_leaps() -> None:
+def test_time_passes_only_by_leaps_and_machines_may_differ_by_a_day() -> None:
     def act(handle: TableHandle) -> int:
         began = handle.store.now_ms()
         handle.ports.clock.sleep(3.0)
@@ -217,11 +211,8 @@ def test_time_passes_only_by_leaps() -> None:
     here = scenario({"a": act, "b": puts("b", 1)}, jumps=(121.0,))
     ends = list(each_schedule(here, Report(""), switches=1, events=1))
     assert {end.results["a"] for end in ends} == {0, 121_000}
-
-
-def test_machines_may_differ_by_a_day() -> None:
-    actors: dict[str, Act] = {n: lambda handle: handle.ports.clock.now_ms() for n in "ab"}
-    end = next(each_schedule(scenario(actors, skew_ms={"a": 86_400_000}), Report(""), switches=0))
+    clocks: dict[str, Act] = {n: lambda handle: handle.ports.clock.now_ms() for n in "ab"}
+    end = next(each_schedule(scenario(clocks, skew_ms={"a": 86_400_000}), Report(""), switches=0))
     assert end.results["a"] - end.results["b"] == 86_400_000  # type: ignore[operator]
 
 
@@ -257,18 +248,15 @@ def holding(handle: TableHandle) -> int:
     return len(body)
 
 
-def test_the_lock_is_held_by_one_until_it_is_lost() -> None:
+def test_the_lock_is_held_by_one_until_it_is_lost_or_its_holder_dies() -> None:
     actors: dict[str, Act] = {"a": holding, "b": holding}
     ends = each_schedule(scenario(actors), Report(""), switches=9)
     assert {frozenset(end.results.values()) for end in ends} == {frozenset({1, 2})}
     lossy = scenario(actors, lock_lost=True)
     ends = each_schedule(lossy, Report(""), switches=9, events=1)
     assert frozenset({1}) in {frozenset(end.results.values()) for end in ends}
-
-
-def test_the_lock_of_the_dead_is_free() -> None:
-    here = scenario({"a": holding, "b": holding}, events=("crash_before",))
-    for end in each_schedule(here, Report(""), switches=1, events=1):
+    deadly = scenario(actors, events=("crash_before",))
+    for end in each_schedule(deadly, Report(""), switches=1, events=1):
         assert all(each.crashed or each.error is None for each in end.outcomes.values())
 
 

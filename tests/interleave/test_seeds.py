@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from plait.errors import CommitOutcomeUnknownError
-from tests.interleave.scenarios import scenarios, short_scenarios
+from tests.interleave.scenarios import feature_scenarios, scenarios, short_scenarios
 from tests.interleave.streaming import stream_scenarios
 from tests.scheduler import End, Report, each_schedule, explore, explore_all
 from tests.scheduler.memo import Memo
@@ -31,6 +31,7 @@ FEWER = {
     "rebuilds beside cow writers": 30 if MORE else 20,
     "rebuilds beside mor writers": 30 if MORE else 20,
     **{each.name: 25 for each in stream_scenarios()},
+    **{each.name: 150 if MORE else 5 for each in feature_scenarios()},
 }
 """Real Parquet takes its time, and so does a stream: every message is a step."""
 SHORT = {
@@ -52,7 +53,7 @@ SHORT = {
 """How many switches and how many events; test_commits.py runs two switches without events."""
 
 
-@pytest.mark.long(9)
+@pytest.mark.long(16)
 @pytest.mark.parametrize("name", scenarios().keys())
 def test_every_promise_holds_in_schedules_drawn_from_seeds(name: str) -> None:
     seeds = FEWER.get(name, SEEDS)
