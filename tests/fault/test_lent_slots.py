@@ -1,12 +1,14 @@
-"""Lent slots: a commit that crashes at any call, or meets another commit there."""
+"""Lent slots: a commit that something befalls at any call, and a crowd of unlucky clients."""
 
 from __future__ import annotations
 
 import itertools
+import random
+import threading
 
 import pytest
 
-from plait.errors import TableError
+from plait.errors import LockUnavailableError, TableError
 from plait.ports import Ports
 from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
@@ -15,8 +17,11 @@ from plait.testing import Fault, FaultStore, SeqIds, SimulatedCrashError, sim_po
 from plait.txn.recovery import roll_back_failed
 from tests.support.build import ids, rows
 from tests.support.lending import Client, Keys, PlainStore, create_lent, lent_table, versions_in
+from tests.support.memory import forget
 
 CALLS_MAX = 60
+CLIENTS, COMMITS = 4, 6
+KINDS = ("crash_before", "crash_after", "error", "lost_reply")
 _NAMES = itertools.count()
 
 
@@ -65,7 +70,7 @@ def recover_and_check(store: Store, keys: Keys, told: set[bool]) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [*("crash_before", "crash_after", "error", "lost_reply"), *("service before", "service after")],
+    [*KINDS, "service before", "service after"],
 )
 def test_what_befalls_any_call_is_told_as_it_is_and_made_good_by_anybody(kind: str) -> None:
     """INV-02, INV-03, INV-10: a call of the store, or of the service."""
@@ -106,3 +111,65 @@ def test_whatever_call_another_commit_comes_between_both_stand() -> None:
         versions = list(versions_in(store))
         assert versions == list(range(4))
     pytest.fail("the commit has no end")
+
+
+# --- a crowd of unlucky clients ----------------------------------------------------------------
+
+
+def silent_at(client: Client, call: int, after: bool) -> None:
+    """Let one call of the service get no answer, done or not."""
+
+    def fault(_operation: str, now_after: bool) -> None:
+        if client.calls == call and now_after is after:
+            message = "no answer"
+            raise LockUnavailableError(message)
+
+    client.fault = fault
+
+
+def commit(store: Store, keys: Keys, chance: random.Random, number: int) -> bool | None:
+    """Append with some misfortune; give what the client was told, None if nothing sure."""
+    client = Client(keys)
+    if chance.random() < 0.4:
+        silent_at(client, chance.randint(1, 8), chance.random() < 0.5)
+    script = [Fault(chance.choice(KINDS), nth=chance.randint(1, 30))]
+    faults = FaultStore(store, script if chance.random() < 0.5 else [])
+    try:
+        lent_table(faults, client, Ports()).append(rows(number))
+    except SimulatedCrashError:
+        return None
+    except TableError as error:
+        return None if error.code == "outcome_unknown" else False
+    return True
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_clients_were_told_is_true_and_anybody_can_go_on(seed: int) -> None:
+    """INV-02, INV-03, INV-06, INV-10."""
+    keys, store = Keys(), PlainStore(MemoryStore(f"memory://crowd-{seed}"))
+    create_lent(store, Client(keys), Ports(), "id bigint")
+    told: dict[int, bool | None] = {}
+
+    def run(first: int) -> None:
+        chance = random.Random(f"{seed} {first}")
+        for number in range(first, first + COMMITS):
+            told[number] = commit(store, keys, chance, number)
+
+    threads = [threading.Thread(target=run, args=(100 * n,)) for n in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    survivor = lent_table(store, Client(keys), Ports())
+    found = ids(survivor)
+    assert len(found) == len(set(found))
+    assert {number for number, answer in told.items() if answer is True} <= set(found)
+    assert not {number for number, answer in told.items() if answer is False} & set(found)
+    survivor.append(rows(9_999))
+    roll_back_failed(survivor._handle, reason="test", everything=True)
+    survivor.maintenance.clean()
+    assert survivor.check.verify().problems == ()
+    versions = list(versions_in(store))
+    assert versions == list(range(len(versions)))
+    assert ids(Table.open(store.address.uri)) == ids(survivor) == [*found, 9_999]
+    forget(store.address.uri)
