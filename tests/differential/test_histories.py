@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from plait.errors import UndoneError
 from tests.differential.broken import BROKEN
 from tests.differential.counts import Counts
 from tests.differential.draw import ROUND, draw
@@ -192,40 +191,3 @@ def test_a_delete_from_a_named_read_counts_where_no_file_is_left() -> None:
         start=(Do("append", rows=((0, "x", 10, 1),)),),
     )
     assert differences(history, "a:3>b") == []
-
-
-# --- one after the other: what the judge must know about lineages ------------------------------
-
-SENT = Write(Do("upsert", (ROW,)), commit_id="one")
-
-
-def told(*turns: Write | Serve) -> list[str]:
-    """Run turns of one client after the other; give what each of them raised."""
-    evidence = run(History(Shape(), (turns,)), Given(()))
-    assert judge(evidence) == []
-    return [type(each.error).__name__ for each in evidence.told]
-
-
-def test_an_undone_commit_id_is_refused_until_a_replay_counts() -> None:
-    """INV-16."""
-    none, undone = type(None).__name__, UndoneError.__name__
-    undo, replay = Serve("undo"), Serve("replay")
-    assert told(SENT, undo, SENT) == [none, none, undone]
-    assert told(SENT, undo, replay, SENT) == [none] * 4
-    assert told(SENT, Serve("undo", replay=True), SENT) == [none] * 3
-    back = Serve("restore")  # the version before the replay: it counts no more
-    assert told(SENT, undo, replay, back, SENT) == [*[none] * 4, undone]
-    assert told(SENT, undo, back, SENT) == [none] * 4
-
-
-def test_an_undone_epoch_is_refused_until_a_replay_counts() -> None:
-    """INV-09, INV-16."""
-    none, undone = type(None).__name__, UndoneError.__name__
-    first, second = (
-        Write(Do("upsert", (row,)), epoch=epoch) for epoch, row in enumerate((ROW, OTHER))
-    )
-    undo, replay = Serve("undo"), Serve("replay")
-    assert told(first, second, undo, second) == [*[none] * 3, undone]
-    assert told(first, second, undo, first) == [none] * 4
-    assert told(first, second, undo, replay, second, second) == [none] * 6
-    assert told(first, second, undo, replay, Serve("restore", 2), first) == [none] * 6

@@ -37,14 +37,6 @@ def same_as_the_model(history: History, state: TableState) -> None:
 
 
 @settings(max_examples=share(60))
-@given(STEPS)
-def test_the_state_shows_each_readable_version_as_it_was(steps: list[Step]) -> None:
-    """INV-04."""
-    history = History.begin(memory()).run(steps)
-    same_as_the_model(history, history.state)
-
-
-@settings(max_examples=share(60))
 @given(STEPS, CUTS)
 def test_checkpoints_and_compaction_change_nothing_that_can_be_seen(
     steps: list[Step], cuts: list[str]

@@ -1,7 +1,8 @@
 """A table against a dictionary: writers that overlap, services, crashes, time travel, as rules.
 
 One bucket, so that every two writers meet. The model knows which keys each commit wrote, and so
-which commits the policy refuses; the table must agree, keep every version, and lose nothing.
+which commits the policy refuses; the table must agree, keep every version, and lose nothing. What
+may be applied again after a restore is for the histories of tests/differential to say.
 """
 
 from __future__ import annotations
@@ -15,12 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from plait import Delete, Insert, Table, Update
 from plait.errors import (
     DuplicateKeyError,
-    EpochUnknownError,
     IncompatibleConflictError,
     InstantExpiredError,
     InstantNotFoundError,
     RetryableConflictError,
-    UndoneError,
 )
 from plait.testing import Fault, FaultStore, SimulatedCrashError, open_wrapped
 from plait.timeline import paths
@@ -80,12 +79,6 @@ class TableMachine(RuleBasedStateMachine):
         self.restores: dict[int, int] = {}
         """The version of a restore -> the version that it restored."""
         self.saved: dict[str, int] = {}
-        self.ids: dict[str, list[int]] = {}
-        self.replays: dict[str, list[int]] = {}
-        self.epochs: list[tuple[int, int]] = []
-        """Each applied epoch, and its version."""
-        self.position = (-1, 0)
-        """The last epoch, and the version that decided so."""
         self.open: list[Open] = []
         self.values = itertools.count(1)
 
@@ -269,20 +262,20 @@ class TableMachine(RuleBasedStateMachine):
                 assert back >= 3
         self._remember()
 
-    @rule(back=st.integers(0, 6), replay=st.booleans())
-    def restore(self, back: int, *, replay: bool) -> None:
+    @rule(back=st.integers(0, 6))
+    def restore(self, back: int) -> None:
         self._remember()
-        self._restore(max(0, self.table.version - back), replay=replay)
+        self._restore(max(0, self.table.version - back))
 
     @precondition(lambda self: self.saved)
     @rule(at=st.integers(0, 1))
     def restore_savepoint(self, at: int) -> None:
         self._remember()
-        self._restore(sorted(self.saved.values())[at % len(self.saved)], replay=False)
+        self._restore(sorted(self.saved.values())[at % len(self.saved)])
 
-    def _restore(self, to: int, *, replay: bool) -> None:
+    def _restore(self, to: int) -> None:
         try:
-            report = self.table.versions.restore(version=to, replay=replay)
+            report = self.table.versions.restore(version=to)
         except InstantExpiredError:
             assert self.table.version - to >= 3
             assert to not in self.saved.values(), "INV-05"
@@ -292,8 +285,6 @@ class TableMachine(RuleBasedStateMachine):
             return
         self.restores[report.version] = to
         self._landed(report.version, self.past[to], EVERY)
-        if replay:
-            self._replayed(report.version)
 
     @rule()
     def undo(self) -> None:
@@ -311,84 +302,6 @@ class TableMachine(RuleBasedStateMachine):
             assert report.plan.to == to
             self.restores[report.version] = to
             self._landed(report.version, self.past[to], EVERY)
-
-    @rule()
-    def replay(self) -> None:
-        undone = {name for name in self.ids if self._is_undone(name)}
-        report = self.table.versions.replay()
-        assert set(report.plan.commit_ids) == undone
-        assert bool(report.plan.applications) == self._lost
-        self._remember()
-        if report.version is not None:
-            self._replayed(report.version)
-
-    def _replayed(self, version: int) -> None:
-        for name in [name for name in self.ids if self._is_undone(name)]:
-            self.replays.setdefault(name, []).append(version)
-        if self._lost:
-            kept = [epoch for epoch, at in self.epochs if at in self._contained]
-            self.position = (max(kept, default=-1), version)
-
-    def _is_undone(self, name: str) -> bool:
-        versions, contained = self.ids[name], self._contained
-        replays = [at for at in self.replays.get(name, []) if at in contained]
-        return not contained & set(versions) and max(replays, default=-1) < max(versions)
-
-    @rule(keys=KEYS, name=st.sampled_from(["x", "y"]))
-    def identified(self, keys: set[int], name: str) -> None:
-        """INV-16: applied once among the commits that the table contains, or refused."""
-        first = [at for at in self.ids.get(name, []) if at in self._contained]
-        value = next(self.values)
-        try:
-            version = self.table.upsert(rows(keys, value), commit_id=name).version
-        except UndoneError:
-            assert self._is_undone(name)
-            self._remember()
-            return
-        if first:
-            assert [version] == first
-            self._remember()
-            return
-        assert name not in self.ids or not self._is_undone(name), "INV-16"
-        self.ids.setdefault(name, []).append(version)
-        self._landed(version, {**self.now, **dict.fromkeys(keys, value)}, keys)
-
-    @property
-    def _lost(self) -> bool:
-        return self.position[1] not in self._contained
-
-    @rule(back=st.integers(-1, 2))
-    def epoch(self, back: int) -> None:
-        """INV-09, INV-16: each epoch once, in order, unless a replay lets it come again."""
-        number = max(0, max((epoch for epoch, _ in self.epochs), default=-1) + 1 - back)
-        contained = [at for epoch, at in self.epochs if epoch == number and at in self._contained]
-        lost, (last, _) = self._lost, self.position
-        stream = self.table.stream("s")
-        token = stream.token(number, str(number) if number else "", str(number + 1))
-        writer = stream.writer_of(token, "upsert", on_conflict="raise", on_duplicate="raise")
-        key, value = number % 7, 1_000_000 + number
-        try:
-            with writer:
-                writer.write(rows({key}, value))
-        except UndoneError:
-            assert lost
-            assert not contained
-            self._remember()
-        except EpochUnknownError:
-            assert not lost
-            assert number > last + 1
-            self._remember()
-        else:
-            version = writer.result.version
-            if contained:
-                assert version in contained
-                self._remember()
-                return
-            assert not lost, "INV-16"
-            assert number == last + 1, "INV-09"
-            self.epochs.append((number, version))
-            self.position = (number, version)
-            self._landed(version, {**self.now, key: value}, {key})
 
     # --- services and crashes ----------------------------------------------------------------
 
@@ -466,7 +379,6 @@ class TableMachine(RuleBasedStateMachine):
                     entry.instant
                 ) if result is None else self.table.maintenance.rollback()
         if result is not None:
-            self.ids[name] = [result.version]
             self._landed(result.version, {**self.now, **dict.fromkeys(keys, value)}, keys)
         self._remember()
 
