@@ -4,40 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import itertools
 
-import pyarrow as pa
 import pytest
 
 from plait import Table
 from plait.txn.read_pin import load_read_pins
-from tests.support.build import LITTLE
-
-_PLACES = itertools.count()
+from tests.support.build import LITTLE, make, rows
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ended", ["committed", "rolled back", "applied before"])
-@pytest.mark.parametrize("table_type", ["cow", "mor"])
+@pytest.mark.parametrize(
+    ("ended", "table_type"),
+    [("committed", "cow"), ("rolled back", "mor"), ("applied before", "cow")],
+)
 def test_a_scan_of_a_transaction_stays_readable_after_its_block(
-    table_type: str, ended: str
+    ended: str, table_type: str
 ) -> None:
     """INV-05: like every other scan it holds a lease, and so does a reader made of it."""
     table = _leased(table_type)
-    rows = table.scan().to_arrow().sort_by("id")
+    found = table.scan().to_arrow().sort_by("id")
     if ended == "applied before":
-        table.upsert(pa.table({"id": [9], "v": [9]}), commit_id="again")
-        rows = table.scan().to_arrow().sort_by("id")
+        table.upsert(rows(9, v=9), commit_id="again")
+        found = table.scan().to_arrow().sort_by("id")
     with contextlib.suppress(ZeroDivisionError), table.transaction(commit_id="again") as tx:
         scan, reader = tx.scan(), tx.scan(columns=["id"]).to_reader()
         if ended == "rolled back":
             raise ZeroDivisionError
         tx.delete(where="id = 1")
     for number in range(3):
-        table.upsert(pa.table({"id": [1, 2, 3, 9], "v": [number] * 4}))
+        table.upsert(rows(1, 2, 3, 9, v=number))
         table.maintenance.clean()
-    assert scan.to_arrow().sort_by("id") == rows
-    assert sorted(reader.read_all()["id"].to_pylist()) == rows["id"].to_pylist()
+    assert scan.to_arrow().sort_by("id") == found
+    assert sorted(reader.read_all()["id"].to_pylist()) == found["id"].to_pylist()
     del scan, reader
     gc.collect()
     assert load_read_pins(table._handle) == []
@@ -56,9 +54,4 @@ def test_a_transaction_that_reads_twice_takes_one_lease() -> None:
 
 
 def _leased(table_type: str) -> Table:
-    place = f"memory://leased-{next(_PLACES)}"
-    table = Table.create(
-        place, "id bigint, v bigint", record_key=["id"], table_type=table_type, properties=LITTLE
-    )
-    table.upsert(pa.table({"id": [1, 2, 3], "v": [0, 0, 0]}))
-    return table
+    return make(table_type=table_type, properties=LITTLE, upsert=rows(1, 2, 3, v=0))

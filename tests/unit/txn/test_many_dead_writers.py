@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from plait.errors import RolledBackError
 from plait.files.data_file import data_path
 from plait.model.bucket import UNKEYED
 from plait.model.instant import Instant, Operation, Outcome, State
@@ -112,49 +113,27 @@ def test_dead_with_many_partitions_take_several_decisions(
     assert list(store.list(paths.PENDING)) == []
 
 
-def test_each_of_a_batch_is_found_as_rolled_back_by_its_writer(
+def test_each_of_a_batch_is_ended_once_and_who_committed_is_left_out(
     store: MemoryStore, clock: SimClock
 ) -> None:
     """INV-03, INV-10: a writer in the middle of the list hears of it, and cannot commit."""
+    result = upsert(client(store))
+    write_requested(store, PendingInstant(result.instant, State.REQUESTED, Operation.APPEND, 0, ()))
     work = Work.begin(client(store, clock))
     dead = leave_dead(store, 3)
     clock.advance(DAY_S)
     handle = client(store, clock)
     report = roll_back_failed(handle, reason="test", everything=True)
-    assert {entry.instant for entry in report.ended} == {*dead, work.txn.instant}
-    assert handle.cache.refresh().version == 1
+    outcomes = {entry.instant: entry.outcome for entry in report.ended}
+    gone = [*dead, work.txn.instant]
+    assert outcomes == {result.instant: "committed", **dict.fromkeys(gone, "rolled_back")}
     heartbeat = Heartbeat(work.txn.handle, work.txn.instant, interval_s=1, since=work.txn.v0)
     heartbeat._beat()
     assert heartbeat.watch.ended_by is not None
-    with pytest.raises(Exception, match="rolled back"):
+    with pytest.raises(RolledBackError):
         work.commit()
-
-
-def test_who_committed_meanwhile_is_left_out_of_the_decision(
-    store: MemoryStore, clock: SimClock
-) -> None:
-    """INV-03: one of the batch had committed and not finished."""
-    handle = client(store, clock)
-    result = upsert(handle)
-    pending = PendingInstant(result.instant, State.REQUESTED, Operation.APPEND, 0, ())
-    write_requested(store, pending)
-    leave_dead(store, 2)
-    clock.advance(DAY_S)
-    report = roll_back_failed(client(store, clock), reason="dead")
-    outcomes = Counter(entry.outcome for entry in report.ended)
-    assert outcomes == {"rolled_back": 2, "committed": 1}
+    for instant in gone:
+        again = roll_back(client(store, clock), instant, reason="again").ended
+        assert [entry.outcome for entry in again] == ["rolled_back"]
+    assert handle.cache.refresh().version == 2
     assert verify(client(store), data=False).problems == ()
-
-
-def test_one_of_a_batch_is_explained_and_not_ended_twice(
-    store: MemoryStore, clock: SimClock
-) -> None:
-    """INV-03."""
-    instants = leave_dead(store, 3)
-    clock.advance(DAY_S)
-    roll_back_failed(client(store, clock), reason="dead")
-    handle = client(store, clock)
-    for instant in instants:
-        ended = roll_back(handle, instant, reason="again").ended
-        assert [entry.outcome for entry in ended] == ["rolled_back"]
-    assert handle.cache.refresh().version == 1

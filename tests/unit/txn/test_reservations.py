@@ -12,10 +12,10 @@ import pytest
 from plait.errors import CommitRetriesExhaustedError
 from plait.model.bucket import BucketId
 from plait.model.instant import Operation
-from plait.state.checkpoint import load_checkpoint
 from plait.storage.memory import MemoryStore
 from plait.testing import CountingStore, SimClock
 from plait.timeline import paths
+from plait.txn.reservation import publish_reservation
 from plait.txn.rollback import publish_rollback
 from plait.txn.table_handle import TableHandle
 from tests.support.forge import decision_at
@@ -146,63 +146,19 @@ def test_whoever_meets_a_reservation_waits_for_its_holder(
     assert store.find(newest(other, 2)) == b"large\nsmall"
 
 
-def test_writers_of_other_buckets_do_not_wait(store: MemoryStore, clock: SimClock) -> None:
-    holder = client(store, clock)
-    work = Work.begin(holder, [((), 1)], mark="holder")
-    reserve(holder, work)
-    observer = Phases()
-    upsert(client(store, clock, observer=observer), 2)
-    assert "wait" not in observer.heard
-
-
-def test_a_reservation_ends_with_the_rollback_of_its_holder(
+def test_dead_holders_cost_a_client_one_time_out_and_nothing_else(
     store: MemoryStore, clock: SimClock
 ) -> None:
-    holder = client(store, clock)
-    work = large(holder)
-    reserve(holder, work)
-    handle = client(store, clock)
-    publish_rollback(handle, work.txn.instant, "dead", [()], since=work.txn.v0)
-    assert not handle.cache.refresh().reservations
-    observer = Phases()
-    upsert(client(store, clock, observer=observer), 2)
-    assert "wait" not in observer.heard
-
-
-def test_a_dead_holder_costs_one_time_out_and_nothing_else(
-    store: MemoryStore, clock: SimClock
-) -> None:
-    """INV-11."""
-    holder = client(store, clock)
-    work = large(holder)
-    reserve(holder, work)
-    before = clock.monotonic()
-    other = client(store, clock)
+    """INV-11: all are watched at once, though until they are rolled back they stand before us."""
+    reserved(store, clock, 4)
+    other, before = client(store, clock), clock.monotonic()
     upsert(other, 2, mark="small")
-    waited = clock.monotonic() - before
-    assert 30 <= waited < 35
+    assert 30 <= clock.monotonic() - before < 35
     assert store.find(newest(other, 2)) == b"small"
-
-
-def test_a_client_waits_for_a_dead_holder_once(store: MemoryStore, clock: SimClock) -> None:
-    """Until somebody rolls it back, its reservation stands before every commit."""
-    holder = client(store, clock)
-    reserve(holder, large(holder))
-    other = client(store, clock)
-    upsert(other, 2, mark="the first")
     before = clock.monotonic()
     for number in range(5):
         upsert(other, number % 4, mark=f"another {number}")
     assert clock.monotonic() - before < 1
-
-
-def test_of_several_dead_holders_all_are_watched_at_once(
-    store: MemoryStore, clock: SimClock
-) -> None:
-    reserved(store, clock, 4)
-    before = clock.monotonic()
-    upsert(client(store, clock), 2)
-    assert clock.monotonic() - before < 35
 
 
 def test_holders_that_die_while_they_are_waited_for_are_given_up_together(
@@ -275,18 +231,6 @@ def test_who_is_next_goes_on_soon_after_the_last_holder_is_through(
     assert max(growth) <= 2.01, "a pause becomes longer step by step"
 
 
-def test_who_lost_and_waits_for_nobody_looks_once_for_what_was_first(
-    store: MemoryStore, clock: SimClock
-) -> None:
-    counting = CountingStore(store)
-    work = Work.begin(client(counting, clock), [((), 2)], mark="loser")
-    upsert(client(store, clock), 2, mark="winner")
-    counting.reset()
-    assert work.commit().rebased == 1
-    looks = [call.operation for call in counting.calls if call.path == paths.slot(2)]
-    assert looks == ["find", "find", "put_if_absent"], "after the loss, and after the redo"
-
-
 def test_who_waits_leaves_a_slow_store_to_the_others(store: MemoryStore, clock: SimClock) -> None:
     """Most of the time it does not look, and only the first holder is asked again and again."""
     works = reserved(store, clock, 4)
@@ -297,26 +241,6 @@ def test_who_waits_leaves_a_slow_store_to_the_others(store: MemoryStore, clock: 
     assert asked == [4, 2, 2, 2]
     waited = [call for call in slow.calls if call.operation == "find"]
     assert len(waited) * SLOW_S < 40 / 2
-
-
-def test_a_living_holder_is_waited_for_longer_than_the_time_out(
-    store: MemoryStore, clock: SimClock
-) -> None:
-    holder = client(store, clock)
-    work = large(holder)
-    reserve(holder, work)
-    began = clock.monotonic()
-    sleep = clock.sleep
-
-    def living(seconds: float) -> None:
-        sleep(seconds)
-        store.put(paths.heartbeat(work.txn.instant), str(clock.monotonic()).encode())
-        if clock.monotonic() - began > 100 and work.txn.open:
-            work.commit()
-
-    clock.sleep = living  # type: ignore[method-assign]  # time is the test's
-    upsert(client(store, clock), 2, mark="small")
-    assert clock.monotonic() - began > 100
 
 
 def test_of_two_reservations_the_older_goes_first(store: MemoryStore, clock: SimClock) -> None:
@@ -412,22 +336,8 @@ def test_an_instant_that_is_over_reserves_nothing(store: MemoryStore, clock: Sim
     assert not client(store, clock).cache.refresh().reservations
 
 
-def test_checkpoints_carry_reservations(store: MemoryStore, clock: SimClock) -> None:
-    """INV-04: a client that starts from the checkpoint waits as the others do."""
-    holder = client(store, clock)
-    work = large(holder)
-    reserve(holder, work)
-    assert holder.cache.checkpoint(1)
-    state = load_checkpoint(store, holder.cache.known().version)
-    assert state is not None
-    assert state.reservations == holder.cache.known().reservations != ()
-    assert state.reservations[0].reserved.holder == work.txn.instant
-
-
 def reserve(handle: TableHandle, work: Work) -> None:
     """Reserve as the loop of a commit does."""
-    from plait.txn.reservation import publish_reservation
-
     judge = work.txn.checker.judge_of(
         work.status.changes, work.scope, handle.cache.known().table, work.txn.read_set
     )
