@@ -20,7 +20,7 @@ from tests.support import build
 from tests.support.build import keys, make, uri_of
 from tests.support.forge import decision_at
 from tests.support.protocol import beside
-from tests.unit.stream.conftest import Group
+from tests.support.stream_group import Group
 
 each_type = pytest.mark.parametrize("kind", ["cow", "mor"])
 _SCHEMA = "id bigint, place string, n bigint, at bigint"

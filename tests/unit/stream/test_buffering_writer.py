@@ -14,10 +14,11 @@ from plait import OffsetGapError, StreamError, Table
 from plait.model.instant import State
 from plait.storage.port import Store
 from plait.stream.messages import Turn, decode
-from plait.testing import Fault, FaultStore
+from plait.testing import Fault
 from plait.testing.wrapper import WrappedStore
 from plait.timeline.pending import load_pending
-from tests.unit.stream.conftest import Make, rows
+from tests.support.stream_group import KEYED, lose, rows
+from tests.unit.stream.conftest import Make
 
 T = TypeVar("T")
 
@@ -35,9 +36,6 @@ class Held(WrappedStore):
             self.begun.set()
             assert self.go_on.wait(300)
         return run()
-
-
-KEYED = pytest.mark.parametrize("keyed", [False, True])
 
 
 def staged(table: Table) -> list[str]:
@@ -71,7 +69,7 @@ def test_b2_the_whole_buffer_is_flushed_when_it_exceeds_its_size_or_a_turn_ends(
     group.turn()
     assert len(staged(group.table)) > before, "what was left went with the end of the turn"
     assert group.coordinator.complete() is not None
-    assert group.ids() == list(range(12_000))
+    group.holds(a=12_000)
 
 
 @KEYED
@@ -117,19 +115,13 @@ def test_b5_a_commit_is_tried_several_times_and_lands_once(make: Make, *, keyed:
     group = make("a", keyed=keyed)
     group.take("a", 25)
     group.turn()
-    handle = group.table._handle
     slot = ".meta/timeline/*"
-    script = [
-        Fault("error", "put_if_absent", slot),
-        Fault("lost_reply", "put_if_absent", slot, nth=2),
-    ]
-
-    faulty = FaultStore(handle.store, script)
-    group.coordinator._handle = replace(handle, store=faulty)
-    result = group.coordinator.complete()
+    lost = Fault("lost_reply", "put_if_absent", slot, nth=2)
+    with group.failing(Fault("error", "put_if_absent", slot), lost):
+        result = group.coordinator.complete()
     assert result is not None
     assert result.version == group.table.version
-    assert group.ids() == list(range(25))
+    group.holds(a=25)
     assert group.coordinator.instant != result.instant, "the next one is there"
 
 
@@ -146,7 +138,7 @@ def test_b6_a_turn_whose_completion_nobody_announced_goes_into_the_next(
     group.turn()
     result = group.coordinator.complete()
     assert result is not None
-    assert group.ids() == [*range(25), *range(1_000_000, 1_000_005)]
+    group.holds(a=25, b=5)
     position = group.table.stream("app").position
     assert position is not None
     assert (position.epoch, position.end) == (0, '{"a":"25","b":"5"}')
@@ -162,7 +154,7 @@ def test_b6_a_writer_that_never_hears_of_a_decision_goes_on(make: Make, *, keyed
         group.coordinator.checkpoint(wait_s=0)
         group.pump()
         group.coordinator.complete()
-    assert group.ids() == list(range(30))
+    group.holds(a=30)
     assert len(group.writers["a"]._undecided.forget(-1)) <= 2, "the next turn says what is decided"
 
 
@@ -178,7 +170,7 @@ def test_b7_what_was_late_for_a_checkpoint_goes_with_the_next(make: Make, *, key
     assert not group.coordinator.checkpoint(wait_s=0)
     group.pump()
     assert group.coordinator.complete() is not None
-    assert group.ids() == [*range(20), *range(1_000_000, 1_000_010)]
+    group.holds(a=20, b=10)
 
 
 def test_b7_a_lost_report_comes_with_the_next_turn(make: Make) -> None:
@@ -186,13 +178,12 @@ def test_b7_a_lost_report_comes_with_the_next_turn(make: Make) -> None:
     group.take("a", 10)
     group.coordinator.checkpoint(wait_s=0)
     group.pump()
-    while group.hub.coordinator().receive(0) is not None:
-        pass  # lost on the way
+    lose(group.hub.coordinator())
     assert group.coordinator.complete() is None
     group.coordinator.checkpoint(wait_s=0)
     group.pump()
     assert group.coordinator.complete() is not None
-    assert group.ids() == list(range(10))
+    group.holds(a=10)
 
 
 @KEYED
@@ -200,9 +191,7 @@ def test_b8_an_error_rolls_back_what_was_written_and_all_begin_anew(
     make: Make, *, keyed: bool
 ) -> None:
     group = make("a", "b", keyed=keyed)
-    group.take("a", 10)
-    group.take("b", 10)
-    assert group.epoch() is not None
+    group.commit(a=10, b=10)
     group.take("a", 20)
     bad = pa.table({"id": pa.array(["no number"]), "note": ["x"]})
     with pytest.raises(Exception, match="id"):
@@ -214,10 +203,7 @@ def test_b8_an_error_rolls_back_what_was_written_and_all_begin_anew(
     with pytest.raises(OffsetGapError) as refused:
         group.writers["a"].write(rows(20, 30), source="a", start="20", end="30")
     assert refused.value.expected == "10"
-    group.take("a", 30)
-    group.take("b", 15)
-    assert group.epoch() is not None
-    assert group.ids() == [*range(30), *range(1_000_000, 1_000_015)]
+    group.arrive(a=30, b=15)
 
 
 @KEYED
@@ -230,10 +216,7 @@ def test_b8_a_writer_that_comes_again_reads_what_it_lost_anew(make: Make, *, key
     group.join("b")
     group.pump()
     assert group.writers["a"].offset("a") == group.writers["b"].offset("b") == ""
-    group.take("a", 12)
-    group.take("b", 13)
-    assert group.epoch() is not None
-    assert group.ids() == [*range(12), *range(1_000_000, 1_000_013)]
+    group.arrive(a=12, b=13)
 
 
 def test_b8_an_instant_that_was_taken_for_dead_is_begun_anew(make: Make) -> None:
@@ -247,9 +230,7 @@ def test_b8_an_instant_that_was_taken_for_dead_is_begun_anew(make: Make) -> None
         group.coordinator.complete()
     group.pump()
     assert group.writers["a"].offset("a") == ""
-    group.take("a", 10)
-    assert group.epoch() is not None
-    assert group.ids() == list(range(10))
+    group.arrive(a=10)
 
 
 def test_b9_plain_appends_are_there_once_whatever_fails(make: Make) -> None:
@@ -263,10 +244,7 @@ def test_b9_plain_appends_are_there_once_whatever_fails(make: Make) -> None:
     with pytest.raises(Exception, match="rolled back"):
         group.coordinator.complete()
     group.pump()
-    group.take("a", 20)
-    group.take("b", 3)
-    assert group.epoch() is not None
-    assert group.ids() == [*range(20), *range(1_000_000, 1_000_003)]
+    group.arrive(a=20, b=3)
 
 
 def test_b10_rows_of_every_writer_end_in_the_bucket_of_their_key(make: Make) -> None:
@@ -276,7 +254,7 @@ def test_b10_rows_of_every_writer_end_in_the_bucket_of_their_key(make: Make) -> 
         group.writers[name].write(rows(0, 100, note), source=name, start="", end="100")
     result = group.epoch()
     assert result is not None
-    assert group.ids() == list(range(100))
+    group.holds(a=100)
     files = group.table.inspect.files()
     assert sorted(files["bucket"].to_pylist()) == [0, 1, 2, 3], "one file a bucket"
 
@@ -302,10 +280,8 @@ def test_b12_buffering_goes_on_while_a_turn_is_flushed_and_decided(
     held.go_on.set()
     group.pump()
     assert group.coordinator.complete() is not None
-    assert group.ids() == list(range(1_000))
-    group.take("a", 3_500)
-    assert group.epoch() is not None
-    assert group.ids() == list(range(3_500))
+    group.holds(a=1_000)
+    group.arrive(a=3_500)
 
 
 def test_b8_a_coordinator_whose_instant_was_ended_says_so_when_it_polls(make: Make) -> None:
@@ -321,9 +297,7 @@ def test_b8_a_coordinator_whose_instant_was_ended_says_so_when_it_polls(make: Ma
     group.coordinator.poll()
     group.pump()
     assert group.writers["a"].offset("a") == "", "it has heard, and reads the rows again"
-    group.take("a", 10)
-    assert group.epoch() is not None
-    assert group.ids() == list(range(10))
+    group.arrive(a=10)
 
 
 @KEYED
@@ -342,6 +316,4 @@ def test_b12_a_turn_is_flushed_also_where_no_thread_can_be_had(
         for stop in (10, 20):
             group.take("a", stop)
             assert group.epoch() is not None
-    group.take("a", 30)
-    assert group.epoch() is not None
-    assert group.ids() == list(range(30))
+    group.arrive(a=30)

@@ -20,12 +20,12 @@ from plait.model.decision import Token
 from plait.services.verify.foreign import list_foreign
 from plait.state.cache import StateCache
 from plait.stream.audit import audit_of
-from plait.testing import Fault, FaultStore, SimulatedCrashError
+from plait.testing import Fault, FaultStore, SimClock
 from plait.testing.expect import refused
 from plait.timeline import paths
 from plait.txn.publish import _TRIES
-from plait.txn.recovery import roll_back_failed
-from tests.unit.stream.conftest import PROPERTIES, Group, Make, rows
+from tests.support.stream_group import Group, rows
+from tests.unit.stream.conftest import Make
 
 
 def test_of_two_coordinators_the_newer_one_stays_and_the_other_ends(make: Make) -> None:
@@ -36,9 +36,7 @@ def test_of_two_coordinators_the_newer_one_stays_and_the_other_ends(make: Make) 
     newer = Group(Table(older.table._handle), "append")
     newer.join("a")
     newer.take("a", 7)
-    with pytest.raises(CoordinatorFencedError):
-        older.coordinator.complete()
-    for call in (older.coordinator.poll, older.coordinator.checkpoint, older.coordinator.complete):
+    for call in (older.coordinator.complete, older.coordinator.poll, older.coordinator.checkpoint):
         with pytest.raises(CoordinatorFencedError):
             call()
     assert newer.epoch() is not None
@@ -81,108 +79,53 @@ def test_coordinators_that_live_at_once_leave_few_versions(make: Make) -> None:
         if epoch > 3:
             with pytest.raises(CoordinatorFencedError):
                 coordinators[0].commit(wait_s=0)
-    assert group.ids() == list(range(60))
+    group.holds(a=60)
     assert group.table.version == 1 + 6, "created, six epochs, one turn of the first ended"
 
 
-@pytest.mark.slow
-def test_a_coordinator_whose_commit_landed_unheard_is_not_fenced_by_it(make: Make) -> None:
+def leave_unheard(store: FaultStore, slot: str, kind: str, *, times: int = _TRIES) -> None:
+    """Leave the decision in a slot unanswered, and from then on the slot unreadable."""
+    silence = Fault("error", "find", slot if times == _TRIES else "*", times=times)
+    lost = Fault(kind, "put_if_absent", slot, times=1 if kind == "lost_reply" else _TRIES)
+    lost.run = lambda: store._script.append(silence)
+    store._script.append(lost)
+
+
+@pytest.mark.parametrize("times", [_TRIES, 1_000], ids=["for a while", "for good"])
+def test_a_coordinator_whose_commit_landed_unheard_says_so_and_is_not_fenced_by_it(
+    make: Make, times: int
+) -> None:
     """INV-10: the reply was lost, and the slot could not be read back: the epoch is its own."""
-    group = make("a")
+    group = make("a", clock=SimClock())
     group.take("a", 10)
     group.turn()
-    handle = group.table._handle
-    head = group.table.version
-    slot = paths.slot(head + 1)
-    silence = Fault("error", operation="find", path=slot, times=_TRIES)
-    lost = Fault("lost_reply", operation="put_if_absent", path=slot)
-    faulty = FaultStore(handle.store, [lost])
-    lost.run = lambda: faulty._script.append(silence)  # from now on
-    group.coordinator._handle = replace(
-        handle, store=faulty, cache=StateCache(faulty, handle.ports)
-    )
-    with pytest.raises(CommitOutcomeUnknownError):
-        group.coordinator.complete()
-    group.coordinator._handle = handle
-    group.pump()
-    group.take("a", 20)
-    assert group.epoch() is not None
-    assert group.ids() == list(range(20))
+    with group.failing() as store:
+        leave_unheard(store, paths.slot(group.table.version + 1), "lost_reply", times=times)
+        with pytest.raises(CommitOutcomeUnknownError):
+            group.coordinator.complete()
+    if times == _TRIES:
+        group.pump()
+        group.arrive(a=20)
 
 
-@pytest.mark.slow
 def test_a_coordinator_begins_though_the_store_does_not_say_that_the_older_one_ended(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Safety does not rest on that end: the table takes each epoch once (INV-09)."""
-    older = make("a")
+    older = make("a", clock=SimClock())
     older.take("a", 10)
     older.turn()
     handle = older.table._handle
-    slot = paths.slot(older.table.version + 1)
-    unheard = Fault("error", operation="put_if_absent", path=slot, times=_TRIES)
-    faulty = FaultStore(handle.store, [unheard])
-    silence = Fault("error", operation="find", path=slot, times=_TRIES)
-    unheard.run = lambda: faulty._script.append(silence)  # from now on
+    faulty = FaultStore(handle.store)
+    leave_unheard(faulty, paths.slot(older.table.version + 1), "error")
     cache = StateCache(faulty, handle.ports)
     newer = Group(Table(replace(handle, store=faulty, cache=cache)), "append")
     assert "left for recovery" in caplog.text
     newer.join("a")
-    newer.take("a", 7)
-    assert newer.epoch() is not None
+    newer.arrive(a=7)
     with pytest.raises(CoordinatorFencedError):
         older.coordinator.complete()
-    assert newer.ids() == list(range(7))
     newer.close()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("keyed", [False, True])
-@pytest.mark.parametrize("kind", ["crash_before", "crash_after"])
-def test_every_row_is_there_once_wherever_a_coordinator_dies(*, kind: str, keyed: bool) -> None:
-    """INV-09: at every storage call of an epoch; then another one goes on from the table."""
-    for nth in range(1, 200):
-        table = Table.create(
-            f"memory://dying-{kind}-{keyed}-{nth}",
-            "id bigint, note string",
-            record_key=["id"] if keyed else [],
-            buckets=2 if keyed else None,
-            properties=PROPERTIES,
-        )
-        operation = "upsert" if keyed else "append"
-        ended = dies(table, operation, kind, nth)
-        group = Group(table, operation)
-        group.join("a")
-        group.take("a", 30)
-        group.epoch()
-        group.close()
-        roll_back_failed(table._handle, reason="its time-out is not awaited", everything=True)
-        assert group.ids() == list(range(30))
-        assert table.stream("app").audit().problems == ()
-        assert table.check.verify().problems == ()
-        if ended:
-            return
-    pytest.fail("the epoch never ended")
-
-
-def dies(table: Table, operation: str, kind: str, nth: int) -> bool:
-    """Run an epoch of which the coordinator dies at a call; tell whether it lived on."""
-    group = Group(table, operation)
-    group.join("a")
-    group.take("a", 20)
-    handle = table._handle
-    faulty = FaultStore(handle.store, [Fault(kind, nth=nth)])
-    cache = StateCache(faulty, handle.ports)
-    group.coordinator._handle = replace(handle, store=faulty, cache=cache)
-    try:
-        group.epoch()
-        group.close()
-    except SimulatedCrashError:
-        for each in group.coordinator._group.turns:
-            each.heartbeat.stop()
-        group.writers["a"].close()
-        return False
-    return True
 
 
 @pytest.mark.parametrize("keyed", [False, True])
@@ -191,24 +134,17 @@ def test_a_new_coordinator_takes_over_the_writers_that_are_there(
 ) -> None:
     """What was reported to the old one, and never decided, is read again."""
     group = make("a", "b", keyed=keyed)
-    group.take("a", 10)
-    assert group.epoch() is not None
+    group.commit(a=10)
     group.take("a", 20)
     group.take("b", 5)
     group.turn()
-    group.coordinator.close()
-    operation = "upsert" if keyed else "append"
-    group.coordinator = group.table.stream("app").coordinator(group.hub.coordinator(), operation)
-    group.coordinator.start()
+    group.succeed()
     group.pump()
     group.coordinator.poll()
     group.pump()
     assert group.writers["a"].offset("a") == "10"
     assert group.writers["b"].offset("b") == ""
-    group.take("a", 30)
-    group.take("b", 7)
-    assert group.epoch() is not None
-    assert group.ids() == [*range(30), *range(1_000_000, 1_000_007)]
+    group.arrive(a=30, b=7)
 
 
 def test_threads_write_epoch_after_epoch(make: Make) -> None:
@@ -263,15 +199,14 @@ def test_a_commit_goes_on_without_a_writer_that_is_silent(make: Make) -> None:
     assert group.coordinator.awaited == ("b",)
     group.coordinator.dismiss("b")
     assert group.coordinator.complete() is not None
-    assert group.ids() == list(range(10))
+    group.holds(a=10)
     group.writers["b"] = silent
     for _ in range(3):  # it hears that it is not known any more, and says hello
         group.turn()
         group.coordinator.complete()
     assert silent.offset("b") == ""
-    group.take("b", 5)
-    assert group.epoch() is not None
-    assert group.ids() == [*range(10), *range(1_000_000, 1_000_005)]
+    group.commit(b=5)
+    group.holds(a=10, b=5)
     assert group.table.check.verify().problems == ()
     handle = group.table._handle
     assert list_foreign(handle) == (), "an instant that is decided gets no file any more (INV-06)"
@@ -294,22 +229,25 @@ def test_files_of_a_writer_that_was_left_out_of_an_idle_turn_have_an_end(make: M
 def test_a_farewell_lets_another_writer_take_over_without_a_restart(make: Make) -> None:
     """A partition that moves costs the other writers nothing."""
     group = make("a", "b")
-    group.take("a", 10)
-    group.take("b", 5)
-    assert group.epoch() is not None
+    group.commit(a=10, b=5)
     group.take("a", 20)
     group.take("b", 9)
     version = group.table.version
     group.writers.pop("b").leave()
     group.join("b")
-    group.take("b", 7)
-    assert group.epoch() is not None
+    group.commit(b=7)
     assert group.table.version == version + 1, "one epoch, and no rollback"
-    assert group.ids() == [*range(20), *range(1_000_000, 1_000_007)]
+    group.holds(a=20, b=7)
 
 
-def test_writers_tell_what_they_hold(make: Make) -> None:
+def test_writers_tell_what_they_hold_and_hear_how_far_the_table_is(make: Make) -> None:
+    """A turn without rows leaves no decision."""
     group = make("a", "b")
+    version = group.table.version
+    for _ in range(3):
+        assert group.epoch() is None
+    assert group.table.version == version
+    assert len(group.table.inspect.timeline().pending) == 1, "the instant of the next turn"
     group.take("a", 10)
     group.take("b", 5)
     group.coordinator.poll()
@@ -318,72 +256,36 @@ def test_writers_tell_what_they_hold(make: Make) -> None:
     group.writers["a"].hurry()
     group.coordinator.poll()
     assert group.coordinator.held.urgent
-
-
-def test_an_acknowledgement_tells_how_far_the_table_is(make: Make) -> None:
-    group = make("a")
-    group.take("a", 10)
     assert group.writers["a"].committed("a") == ""
-    assert group.epoch() is not None
+    group.commit()
     group.writers["a"].poll()
     assert group.writers["a"].committed("a") == "10"
 
 
-def test_a_seek_is_a_decision_without_rows(make: Make) -> None:
-    """What is passed over stands in the timeline."""
-    group = make("a")
-    group.take("a", 10)
-    assert group.epoch() is not None
+def test_a_seek_is_a_decision_without_rows_that_the_audit_shows(make: Make) -> None:
+    """What is passed over, or read again, stands in the timeline."""
+    group = make("a", "b")
+    group.commit(a=10, b=5)
     group.coordinator.close()
     stream = group.table.stream("app")
     before = stream.position
-    result = stream.seek({"a": "40", "new": "3"}, after=before)
-    assert result.stats.rows_in == 0
+    sought = {"a": "40", "b": "", "new": "3"}
+    assert stream.seek(sought, after=before).stats.rows_in == 0
     with pytest.raises(StreamError, match="no longer"):  # not even the same one twice
-        stream.seek({"a": "40", "new": "3"}, after=before)
+        stream.seek(sought, after=before)
+    again = Group(group.table, "append")
+    again.join("a", "b")
+    assert (again.writers["a"].offset("a"), again.writers["b"].offset("b")) == ("40", "")
+    again.commit(b=5)
+    again.close()
     audit = stream.audit()
     assert audit.problems == ()
-    spans = {each.source: (each.start, each.end) for each in audit.epochs[-1].offsets}
-    assert spans == {"a": ("10", "40"), "new": ("", "3")}
-    again = Group(group.table, "append")
-    again.join("a")
-    assert again.writers["a"].offset("a") == "40"
-    again.close()
+    spans = {each.source: (each.start, each.end) for each in audit.epochs[1].offsets}
+    assert spans == {"a": ("10", "40"), "b": ("5", ""), "new": ("", "3")}
+    assert group.table.scan().count() == 20
     for wrong in ({}, {"other": ""}):
         with pytest.raises(OptionError):
             stream.seek(wrong, after=stream.position)
-
-
-def test_a_seek_forgets_a_source_and_the_audit_shows_it(make: Make) -> None:
-    group = make("a", "b")
-    group.take("a", 10)
-    group.take("b", 5)
-    assert group.epoch() is not None
-    group.coordinator.close()
-    stream = group.table.stream("app")
-    stream.seek({"b": ""}, after=stream.position)
-    again = Group(group.table, "append")
-    again.join("a")
-    again.join("b")
-    assert (again.writers["a"].offset("a"), again.writers["b"].offset("b")) == ("10", "")
-    again.take("b", 5)
-    assert again.epoch() is not None
-    again.close()
-    audit = stream.audit()
-    assert audit.problems == ()
-    assert [(each.source, each.start, each.end) for each in audit.epochs[1].offsets] == [
-        ("b", "5", "")
-    ]
-    assert group.table.scan().count() == 20
-
-
-def test_an_idle_turn_leaves_no_decision(make: Make) -> None:
-    group = make("a")
-    version = group.table.version
-    for _ in range(3):
-        assert group.epoch() is None
-    assert group.table.version == version
-    assert len(group.table.inspect.timeline().pending) == 1, "the instant of the next turn"
 
 
 @pytest.mark.parametrize("end", ["42", "[" * (1 << 16)])

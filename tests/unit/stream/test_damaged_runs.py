@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from plait import CorruptMetadataError
-from tests.unit.stream.conftest import Make, require_read_again
+from tests.support.stream_group import require_read_again
+from tests.unit.stream.conftest import Make
 
 
 @pytest.mark.parametrize("harm", ["missing", "cut", "rubbish"])

@@ -21,7 +21,8 @@ from plait.stream.message_schema import KINDS, SCHEMA, misfit
 from plait.stream.messages import TURNS_MAX, Report, decode, encode
 from plait.stream.participant import status_of
 from tests.fuzz.messages import VALUES, Fuzzing, sealed
-from tests.unit.stream.conftest import Make, require_read_again
+from tests.support.stream_group import require_read_again
+from tests.unit.stream.conftest import Make
 from tests.unit.stream.test_messages import MESSAGES
 
 LATER = "99980101000000000-0123456789abcdef"
@@ -246,9 +247,7 @@ def test_a_name_or_offset_that_no_message_takes_is_refused_at_the_door(
 
 
 def require_alive(group: Any) -> None:
-    group.take("a", 10)
-    assert group.epoch() is not None
-    assert group.ids() == list(range(10))
+    group.arrive(a=10)
 
 
 def test_an_error_of_any_length_is_reported(make: Make) -> None:

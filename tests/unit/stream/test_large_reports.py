@@ -15,7 +15,7 @@ from plait.testing import Fault, FaultStore, SimulatedCrashError
 from plait.txn.recovery import roll_back_failed
 from tests.support.build import make
 from tests.support.later import Later
-from tests.unit.stream.conftest import PROPERTIES, Group, require_read_again, rows
+from tests.support.stream_group import PROPERTIES, Group, require_read_again, rows
 
 SMALL = {"control.message.size": "1B"}
 
@@ -67,7 +67,7 @@ def test_a_large_report_is_read_from_its_file_which_is_garbage_then(
     decision = group.table._handle.cache.timeline.find(result.version)
     assert decision is not None
     assert set(found) <= set(decision.changes.garbage["path"].to_pylist())
-    assert group.ids() == [*range(10), *range(1_000_000, 1_000_010)]
+    group.holds(a=10, b=10)
     sound(group)
 
 
@@ -80,7 +80,7 @@ def test_a_large_report_of_a_turn_that_is_carried_over_counts(*, keyed: bool) ->
     group.take("a", 15)
     group.turn()
     assert group.coordinator.complete() is not None
-    assert group.ids() == list(range(15))
+    group.holds(a=15)
     sound(group)
 
 
@@ -146,9 +146,7 @@ def test_every_row_is_there_once_wherever_one_of_them_dies(
         group = group_of(keyed=keyed, **SMALL)
         lived = dies(group, who, kind, nth)
         if who == "coordinator" and not lived:
-            stream, end = group.table.stream("app"), group.hub.coordinator()
-            group.coordinator = stream.coordinator(end, group.operation)
-            group.coordinator.start()
+            group.lead()
         group.writers.clear()
         group.join("a")
         for _ in range(2):
@@ -158,7 +156,7 @@ def test_every_row_is_there_once_wherever_one_of_them_dies(
         if at < 20:
             group.take("a", 20)
             group.epoch()
-        assert group.ids() == list(range(20))
+        group.holds(a=20)
         sound(group)
         if lived:
             assert nth > 3

@@ -8,9 +8,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from plait import CommitOutcomeUnknownError, SchemaError, StreamError
+from plait import SchemaError, StreamError
 from plait.services.verify.foreign import list_foreign, remove_foreign
-from plait.state.cache import StateCache
 from plait.stream.messages import (
     Acknowledgement,
     Hello,
@@ -19,9 +18,10 @@ from plait.stream.messages import (
     encode,
 )
 from plait.stream.transport import Endpoint
-from plait.testing import Fault, FaultStore, SimClock
+from plait.testing import Fault, SimClock
 from plait.timeline import paths
-from tests.unit.stream.conftest import Group, Make, rows
+from tests.support.stream_group import Group, lose, rows
+from tests.unit.stream.conftest import Make
 
 
 def turn_of(group: Group) -> Turn:
@@ -62,8 +62,7 @@ def join_kept(group: Group, name: str) -> Kept:
 
 def forget(group: Group) -> None:
     """Lose what the writers have sent."""
-    while group.coordinator._endpoint.receive(0) is not None:
-        pass
+    lose(group.coordinator._endpoint)
 
 
 def go_on(group: Group) -> None:
@@ -82,7 +81,7 @@ def test_a_turn_from_before_a_writer_was_known_is_not_its_dismissal(make: Make) 
     group.pump()
     assert group.writers["a"].offset("a") == "20"
     assert group.epoch() is not None
-    assert group.ids() == list(range(20))
+    group.holds(a=20)
 
 
 def test_a_writer_that_gave_a_turn_up_does_not_report_it_as_empty(make: Make) -> None:
@@ -99,9 +98,7 @@ def test_a_writer_that_gave_a_turn_up_does_not_report_it_as_empty(make: Make) ->
     with pytest.raises(StreamError, match="given up"):
         group.epoch()
     group.pump()
-    group.take("a", 7)
-    assert group.epoch() is not None
-    assert group.ids() == list(range(7))
+    group.arrive(a=7)
 
 
 def test_a_writer_that_was_left_out_is_not_taken_for_one_that_holds_its_rows(make: Make) -> None:
@@ -120,9 +117,8 @@ def test_a_writer_that_was_left_out_is_not_taken_for_one_that_holds_its_rows(mak
         go_on(group)
     group.pump()
     assert group.writers["a"].offset("a") == ""
-    group.take("a", 10)
-    assert group.epoch() is not None
-    assert group.ids() == [*range(10), *range(1_000_000, 1_000_010)]
+    group.commit(a=10)
+    group.holds(a=10, b=10)
     left = remove_foreign(group.table._handle, list_foreign(group.table._handle))
     assert left.kept == (), "what it wrote late has an owner, and can be removed"
 
@@ -143,14 +139,12 @@ def test_hellos_of_a_life_that_is_over_take_no_name(make: Make, *, said_farewell
         group.hub.writer().send(message)
         group.meet()
     assert group.writers["a"].offset("a") == "10", "no turn began anew"
-    group.take("b", 5)
-    assert group.epoch() is not None
+    group.commit(b=5)
     for message in over.sent:
         group.hub.writer().send(message)
         group.meet()
-    group.take("a", 20)
-    assert group.epoch() is not None
-    assert group.ids() == [*range(20), *range(1_000_000, 1_000_005)]
+    group.commit(a=20)
+    group.holds(a=20, b=5)
 
 
 def test_nobody_waits_for_a_writer_whose_hello_is_from_another_time(make: Make) -> None:
@@ -158,9 +152,7 @@ def test_nobody_waits_for_a_writer_whose_hello_is_from_another_time(make: Make) 
     group = make("b")
     over = join_kept(group, "a")
     group.writers.pop("a").close()
-    group.coordinator.close()
-    group.coordinator = group.table.stream("app").coordinator(group.hub.coordinator(), "append")
-    group.coordinator.start()
+    group.succeed()
     for message in over.sent:
         group.hub.writer().send(message)
     group.meet()
@@ -175,9 +167,7 @@ def test_turns_of_an_earlier_coordinator_take_nothing_from_a_writer(make: Make) 
     early = [body for body in end.heard if isinstance(decode(body), Turn)]
     taken = encode(replace(turn_of(group), number=9, lives={"a": "another"}))
     unheard = encode(replace(turn_of(group), number=10, offsets={"a": "99"}))
-    group.coordinator.close()
-    group.coordinator = group.table.stream("app").coordinator(group.hub.coordinator(), "append")
-    group.coordinator.start()
+    group.succeed()
     group.meet()
     group.take("a", 10)
     for message in (*early, taken, unheard):
@@ -198,9 +188,7 @@ def test_a_writer_that_was_left_out_learns_so_although_no_turn_ends(make: Make) 
         with suppress(StreamError):  # it gave up what it had begun
             group.coordinator.poll()
     assert group.writers["a"].offset("a") == ""
-    group.take("a", 10)
-    assert group.epoch() is not None
-    assert group.ids() == list(range(10))
+    group.arrive(a=10)
     remove_foreign(group.table._handle, list_foreign(group.table._handle))
 
 
@@ -228,16 +216,14 @@ def test_a_turn_is_sent_again_while_reports_are_awaited(make: Make) -> None:
     assert group.coordinator.checkpoint(wait_s=5)
     assert len(sent) == 2
     assert group.coordinator.complete() is not None
-    assert group.ids() == list(range(10))
+    group.holds(a=10)
 
 
 def test_a_writer_that_wants_to_go_is_told_what_is_committed(make: Make) -> None:
     """The acknowledgement was lost, and no row comes that would bring another turn."""
     group = make("a")
-    group.take("a", 10)
-    assert group.epoch() is not None
-    while group.writers["a"]._endpoint.receive(0) is not None:
-        pass
+    group.commit(a=10)
+    lose(group.writers["a"]._endpoint)
     group.pump()
     assert group.writers["a"].committed("a") == ""
     group.writers["a"].hurry()
@@ -250,17 +236,10 @@ def test_a_store_that_fails_after_a_commit_does_not_make_it_seem_another_ones(ma
     group = make("a")
     group.take("a", 10)
     group.turn()
-    handle = group.table._handle
-    path = paths.slot(group.table.version + 2)
-    faulty = FaultStore(handle.store, [Fault("error", operation="find", path=path)])
-    cache = StateCache(faulty, handle.ports)
-    group.coordinator._handle = replace(handle, store=faulty, cache=cache)
-    assert group.coordinator.complete() is not None
-    group.coordinator._handle = handle
+    with group.failing(Fault("error", "find", paths.slot(group.table.version + 2))):
+        assert group.coordinator.complete() is not None
     group.pump()
-    group.take("a", 20)
-    assert group.epoch() is not None
-    assert group.ids() == list(range(20))
+    group.arrive(a=20)
 
 
 def test_an_older_copy_of_a_turn_does_not_take_a_writers_name(make: Make) -> None:
@@ -275,7 +254,7 @@ def test_an_older_copy_of_a_turn_does_not_take_a_writers_name(make: Make) -> Non
     send(group, replace(old, number=turn_of(group).number, instant=turn_of(group).instant))
     group.pump()
     assert group.epoch() is not None
-    assert group.ids() == list(range(10))
+    group.holds(a=10)
 
 
 def test_what_a_writer_knows_of_the_table_never_goes_back(make: Make) -> None:
@@ -291,8 +270,7 @@ def test_what_a_writer_knows_of_the_table_never_goes_back(make: Make) -> None:
         group.hub.coordinator().send(message)
         group.pump()
         assert group.writers["a"].committed("a") == "30"
-    group.take("a", 40)
-    assert group.epoch() is not None
+    group.commit(a=40)
 
 
 def test_a_writer_takes_over_a_name_that_was_left_in_the_same_turn(make: Make) -> None:
@@ -304,8 +282,7 @@ def test_a_writer_takes_over_a_name_that_was_left_in_the_same_turn(make: Make) -
         join_kept(group, "a")
         group.writers.pop("a").close()
     join_kept(group, "a")
-    group.take("a", 10)
-    assert group.epoch() is not None
+    group.commit(a=10)
 
 
 def test_a_coordinator_calls_the_writers_of_an_older_one(make: Make) -> None:
@@ -314,8 +291,7 @@ def test_a_coordinator_calls_the_writers_of_an_older_one(make: Make) -> None:
     group.take("a", 10)
     newer = group.table.stream("app").coordinator(group.hub.coordinator(), "append")
     newer.start()
-    while group.writers["a"]._endpoint.receive(0) is not None:
-        pass
+    lose(group.writers["a"]._endpoint)
     group.coordinator.close()
     group.coordinator = newer
     group.writers["a"].hurry()
@@ -323,28 +299,7 @@ def test_a_coordinator_calls_the_writers_of_an_older_one(make: Make) -> None:
         newer.poll()
         group.pump()
     assert group.writers["a"].offset("a") == ""
-    group.take("a", 10)
-    assert group.epoch() is not None
-    assert group.ids() == list(range(10))
-
-
-@pytest.mark.slow
-def test_that_an_outcome_is_unknown_is_said_although_the_store_goes_on_failing(make: Make) -> None:
-    """INV-10: what the coordinator meets when it looks back does not hide it."""
-    group = make("a")
-    group.take("a", 10)
-    group.turn()
-    handle = group.table._handle
-    slot = paths.slot(group.table.version + 1)
-    silence = Fault("error", operation="find", times=1_000)
-    lost = Fault("lost_reply", operation="put_if_absent", path=slot)
-    faulty = FaultStore(handle.store, [lost])
-    lost.run = lambda: faulty._script.append(silence)  # from now on
-    cache = StateCache(faulty, handle.ports)
-    group.coordinator._handle = replace(handle, store=faulty, cache=cache)
-    with pytest.raises(CommitOutcomeUnknownError):
-        group.coordinator.complete()
-    group.coordinator._handle = handle
+    group.arrive(a=10)
 
 
 def test_a_writer_in_a_turn_that_was_rolled_back_is_told_the_present_one(make: Make) -> None:
@@ -353,15 +308,12 @@ def test_a_writer_in_a_turn_that_was_rolled_back_is_told_the_present_one(make: M
     group.take("a", 10)
     group.coordinator.poll()
     group.coordinator._restart("as a test asked")
-    while group.writers["a"]._endpoint.receive(0) is not None:
-        pass
+    lose(group.writers["a"]._endpoint)
     group.writers["a"].hurry()
     group.coordinator.poll()
     group.pump()
     assert group.writers["a"].offset("a") == ""
-    group.take("a", 10)
-    assert group.epoch() is not None
-    assert group.ids() == list(range(10))
+    group.arrive(a=10)
 
 
 def test_a_writer_asks_what_became_of_its_rows_until_it_knows(make: Make) -> None:
@@ -371,8 +323,7 @@ def test_a_writer_asks_what_became_of_its_rows_until_it_knows(make: Make) -> Non
     group.take("a", 10)
     group.coordinator.checkpoint(wait_s=0)
     group.pump()
-    while group.coordinator._endpoint.receive(0) is not None:
-        pass
+    lose(group.coordinator._endpoint)
     group.coordinator.dismiss("a")
     assert group.coordinator.complete() is None
     for _ in range(6):
@@ -381,11 +332,9 @@ def test_a_writer_asks_what_became_of_its_rows_until_it_knows(make: Make) -> Non
         with suppress(StreamError):  # it gave up what it had begun
             group.coordinator.poll()
     assert group.writers["a"].offset("a") == ""
-    group.take("a", 10)
-    assert group.epoch() is not None
+    group.commit(a=10)
     group.pump()
-    while group.coordinator._endpoint.receive(0) is not None:
-        pass
+    lose(group.coordinator._endpoint)
     clock.advance(2)
     group.writers["a"].poll()
     assert group.coordinator._endpoint.receive(0) is None, "it knows"

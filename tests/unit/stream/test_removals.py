@@ -12,7 +12,8 @@ from plait.files.digest import digest_of
 from plait.stream.messages import Report
 from tests.support import build
 from tests.support.build import again, keys, uri_of
-from tests.unit.stream.conftest import PROPERTIES, Group, Make, rows
+from tests.support.stream_group import PROPERTIES, Group, rows
+from tests.unit.stream.conftest import Make
 
 
 def reports(group: Group) -> list[Report]:

@@ -15,9 +15,8 @@ from plait.stream.messages import Farewell, Hello, Message, Progress, Report, en
 from plait.stream.participant import Participant
 from plait.testing.expect import refused
 from tests.support.rough import RoughTopic
-from tests.unit.stream.conftest import Group, Make, rows
-
-KEYED = pytest.mark.parametrize("keyed", [False, True])
+from tests.support.stream_group import KEYED, Group, rows
+from tests.unit.stream.conftest import Make
 
 
 def another(group: Group) -> Table:
@@ -47,9 +46,7 @@ def test_a_writer_refuses_the_turns_of_another_table(make: Make, *, keyed: bool)
         assert "--name" in (refusal.error.hint or "")
     assert group.coordinator.writers == ("a",)
     group.pump()
-    group.take("a", 10)
-    assert group.epoch() is not None
-    assert group.ids() == list(range(10))
+    group.arrive(a=10)
     assert other.version == 0
     for stranger in strangers:
         stranger.close()
@@ -106,7 +103,7 @@ def test_a_coordinator_counts_nothing_that_the_writers_of_another_table_send(mak
     assert coordinator.held.rows != 99
     group.pump()
     assert group.epoch() is not None
-    assert group.ids() == [*range(10), *range(1_000_000, 1_000_010)]
+    group.holds(a=10, b=10)
 
 
 def test_a_coordinator_answers_a_hello_of_another_table_so_that_its_writer_ends(
