@@ -27,24 +27,6 @@ def repush(table: Table) -> object:
 
 @pytest.mark.long(1)
 @pytest.mark.slow
-@pytest.mark.parametrize("table_type", ["cow", "mor"])
-def test_a_repush_that_is_killed_anywhere_is_finished_by_the_same_call(table_type: str) -> None:
-    """INV-04, INV-06: and nothing is lost or left."""
-    for nth in range(8, 400, 7):
-        table = make(table_type=table_type)
-        came = killed(table, nth, repush)
-        assert content(again(table)) == FIRST
-        repush(again(table))
-        assert is_laid_out(table)
-        assert content(again(table)) == FIRST
-        nothing_is_left(table)
-        if not came:
-            return
-    pytest.fail("the repush has no end")
-
-
-@pytest.mark.long(1)
-@pytest.mark.slow
 @pytest.mark.parametrize("source", [None, 2])
 def test_an_undo_that_is_killed_anywhere_is_finished_by_the_same_call(source: int | None) -> None:
     """Somebody wrote since the swap, so that it is a repush, which may be open by then."""
@@ -123,51 +105,14 @@ def test_the_same_call_goes_on_after_a_restore_to_an_older_layout() -> None:
     assert content(again(table)) == FIRST
 
 
-@pytest.mark.slow
-def test_two_repushes_at_once_make_one_swap() -> None:
-    """INV-09: each round is one commit of the table that is built, whoever makes it."""
-    for table, client, _ in disturbed(make, lambda other, phase: repush(other)):
-        repush(client)
-        swaps = [row for row in table.inspect.history() if row.operation == "repush"]
-        assert 1 <= len(swaps) <= 2, "a call after the swap begins anew"
-        assert is_laid_out(table)
-        assert content(again(table)) == FIRST
-        nothing_is_left(table)
-
-
-@pytest.mark.slow
-def test_two_repushes_beside_a_writer_follow_it() -> None:
-    def both(other: Table, phase: str) -> None:
-        other.upsert(rows(3, 20, v=7))
-        repush(other)
-        other.upsert(rows(4, 21, v=8))
-
-    expected = sorted([r for r in FIRST if r[0] not in (3, 4)])
-    expected = sorted([*expected, (3, "x", 7), (20, "x", 7), (4, "x", 8), (21, "x", 8)])
-    for _table, client, _ in disturbed(make, both, step=2):
-        repush(client)
-        if content(again(client)) != FIRST:
-            assert content(again(client)) == expected
-        nothing_is_left(client)
-
-
-@pytest.mark.slow
 def test_another_layout_is_refused_while_a_repush_is_open() -> None:
-    met = []
-
-    def other_layout(other: Table, phase: str) -> None:
-        opened = other._handle.cache.refresh().table.repush
-        if opened is None:
-            return
-        with pytest.raises(RepushOpenError) as caught:
-            other.layout.repush(buckets=5)
-        assert caught.value.directory == opened.directory
-        met.append(phase)
-
-    for table, client, _ in disturbed(make, other_layout):
-        repush(client)
-        assert is_laid_out(table)
-    assert {"repush-load", "repush-follow", "repush-swap"} <= set(met)
+    table = make()
+    opened = begin(table._handle, RepushRequest(buckets=3))
+    with pytest.raises(RepushOpenError) as caught:
+        again(table).layout.repush(buckets=5)
+    assert caught.value.directory == opened.directory
+    repush(table)
+    assert is_laid_out(table)
 
 
 @pytest.mark.slow
@@ -193,21 +138,6 @@ def test_a_repush_that_is_cancelled_at_any_phase_leaves_the_table_as_it_was() ->
         assert again(table).layout.repush(buckets=4).version is not None
         assert content(again(table)) == FIRST
         nothing_is_left(table)
-
-
-def test_a_cancel_that_is_killed_anywhere_is_finished_by_the_next() -> None:
-    for nth in range(8, 80, 2):
-        table = make()
-        killed(table, 40, repush)
-        assert again(table)._handle.cache.refresh().table.repush is not None
-        came = killed(table, nth, lambda t: t.layout.cancel())
-        again(table).layout.cancel()
-        assert again(table)._handle.cache.refresh().table.repush is None
-        assert content(again(table)) == FIRST
-        nothing_is_left(table)
-        if not came:
-            return
-    pytest.fail("the cancel has no end")
 
 
 def test_a_late_process_deletes_no_file_of_a_repush_that_is_over() -> None:

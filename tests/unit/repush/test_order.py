@@ -6,19 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from plait import OptionError, SchemaError, Table
+from plait import Table
 from plait.model.order import KEY_ORDER, NO_ORDER, Order
 from tests.support import build
-from tests.support.repush_steps import (
-    FIRST,
-    again,
-    content,
-    disturbed,
-    killed,
-    make,
-    nothing_is_left,
-    rows,
-)
 
 BY_X = Order(("x", "id"), "sort").id
 
@@ -36,10 +26,6 @@ def orders(table: Table) -> set[int]:
     return set(
         table._handle.cache.refresh().snapshot(table._handle.store).files["order"].to_pylist()
     )
-
-
-def repush(table: Table) -> object:
-    return table.layout.repush(buckets=3, sort_by=["p", "v"], rows_per_task=4)
 
 
 @pytest.mark.parametrize(
@@ -87,53 +73,3 @@ def test_a_repush_keeps_the_order_that_the_table_has() -> None:
     table.maintenance.cluster()
     table.layout.repush(buckets=5)
     assert orders(table) == {BY_X}
-
-
-@pytest.mark.long(1)
-@pytest.mark.slow
-@pytest.mark.parametrize("table_type", ["cow", "mor"])
-def test_a_repush_that_sorts_is_finished_by_the_same_call_after_a_kill(table_type: str) -> None:
-    """INV-04, INV-06: and nothing is lost or left."""
-    for nth in range(8, 600, 11):
-        table = make(table_type=table_type)
-        came = killed(table, nth, repush)
-        assert content(again(table)) == FIRST
-        repush(again(table))
-        assert content(again(table)) == FIRST
-        assert orders(again(table)) == {Order(("p", "v"), "sort").id}
-        nothing_is_left(table)
-        if not came:
-            return
-    pytest.fail("the repush has no end")
-
-
-@pytest.mark.slow
-def test_a_repush_that_sorts_beside_a_writer_and_another_repush_follows_the_writer() -> None:
-    def both(other: Table, phase: str) -> None:
-        other.upsert(rows(3, 20, v=7))
-        repush(other)
-
-    expected = sorted([*(row for row in FIRST if row[0] != 3), (3, "x", 7), (20, "x", 7)])
-    for _table, client, _ in disturbed(make, both, step=3):
-        repush(client)
-        if content(again(client)) != FIRST:
-            assert content(again(client)) == expected
-        nothing_is_left(client)
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        {"sort_by": "nothing"},
-        {"sort_by": ["p", "p"]},
-        {"sort_by": "p", "properties": {"cluster.by": "v"}},
-        {"sort_by": "p", "properties": {"cluster.kind": "zorder"}},
-    ],
-)
-def test_an_order_that_the_table_cannot_have_is_refused_before_anything_is_written(
-    wanted: dict[str, object],
-) -> None:
-    table = make()
-    with pytest.raises((OptionError, SchemaError)):
-        table.layout.repush(**wanted)  # type: ignore[arg-type]  # wrong on purpose
-    assert table.version == 4

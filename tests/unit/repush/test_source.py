@@ -32,8 +32,6 @@ from tests.support.repush_steps import (
     SCHEMA,
     again,
     content,
-    disturbed,
-    killed,
     make,
     nothing_is_left,
     rows,
@@ -54,10 +52,6 @@ def saved(**how: object) -> Table:
     table = make(**how)
     table.versions.savepoint("old", version=2)
     return table
-
-
-def repush(table: Table) -> object:
-    return table.layout.repush(source="old", buckets=3, rows_per_task=4)
 
 
 def wanted(source: int | str, **layout: object) -> RepushRequest:
@@ -93,74 +87,6 @@ def test_a_source_replaces_the_rows_and_a_change_read_shows_the_difference(
     assert by_content(table, before) == Counter(SECOND)
     assert table.changes(before).count()["insert"] == 1, "equal rows are no change"
     assert not table.check.verify(data=True).problems
-
-
-@pytest.mark.long(1)
-@pytest.mark.slow
-@pytest.mark.parametrize("table_type", ["cow", "mor"])
-def test_what_is_committed_since_the_begin_is_carried_over(table_type: str) -> None:
-    """Row by row, at any phase, and whatever the source had there."""
-
-    def act(other: Table, phase: str) -> None:
-        other.upsert(rows(3, 20, v=7))
-        other.delete(where="id = 5")
-        other.update({"v": "v + 100"}, where="id = 1")
-
-    def make_table() -> Table:
-        return saved(table_type=table_type)
-
-    at_first = {row[0]: row for row in SECOND}
-    at_first |= {3: (3, "x", 7), 20: (20, "x", 7), 1: (1, "x", 100)}
-    carried = sorted(row for row in at_first.values() if row[0] != 5)
-    ends = []
-    for table, client, _ in disturbed(make_table, act, step=2):
-        repush(client)
-        found = content(again(table))
-        ends.append(found == carried)
-        assert found in (SECOND, carried), "before the begin it is replaced, after it carried over"
-        table.versions.drop_savepoint("old")
-        nothing_is_left(table)
-    assert any(ends)
-
-
-@pytest.mark.long(1)
-@pytest.mark.slow
-@pytest.mark.parametrize("table_type", ["cow", "mor"])
-def test_a_repush_from_a_source_that_is_killed_anywhere_is_finished_by_the_same_call(
-    table_type: str,
-) -> None:
-    """INV-04, INV-05, INV-06: the source stays what it was, though its savepoint goes."""
-    for nth in range(8, 400, 5):
-        table = saved(table_type=table_type)
-        came = killed(table, nth, repush)
-        assert content(again(table)) in (FIRST, SECOND)
-        state = again(table)._handle.cache.refresh()
-        over = any(row.operation == "repush-source" for row in table.inspect.history())
-        if state.table.repush is not None:
-            again(table).versions.drop_savepoint("old")
-            again(table).upsert(rows(30))
-            again(table).maintenance.clean()
-            again(table).maintenance.clean()
-            again(table).layout.repush(source="old", buckets=3, rows_per_task=4)
-            assert content(again(table)) == [*SECOND, (30, "x", 0)]
-        else:
-            if not over:
-                repush(again(table))
-            again(table).versions.drop_savepoint("old")
-            assert content(again(table)) == SECOND
-        nothing_is_left(table)
-        if not came:
-            return
-    pytest.fail("the repush has no end")
-
-
-def test_two_repushes_from_a_source_make_one_swap() -> None:
-    """INV-09."""
-    for table, client, _ in disturbed(saved, lambda other, phase: repush(other), step=3):
-        repush(client)
-        assert content(again(table)) == SECOND
-        again(table).versions.drop_savepoint("old")
-        nothing_is_left(table)
 
 
 def test_another_source_is_refused_while_a_repush_is_open() -> None:
@@ -335,19 +261,6 @@ def test_a_restore_and_an_undo_of_the_commit_lead_over_the_swap() -> None:
     table.versions.undo()
     assert content(table) == FIRST
     table.versions.restore(version=swap)
-    assert content(table) == SECOND
-
-
-def test_commit_ids_and_streams_stay_applied_across_the_swap() -> None:
-    """INV-09."""
-    table = kept()
-    with table.writer("upsert", commit_id="once") as writer:
-        writer.write(rows(60))
-    first = writer.result.version
-    table.layout.repush(source=2)
-    with table.writer("upsert", commit_id="once") as writer:
-        writer.write(rows(60))
-    assert writer.result.version == first
     assert content(table) == SECOND
 
 

@@ -13,7 +13,7 @@ from plait.repush.run import PROGRESS
 from plait.repush.versions import VersionSource
 from tests.support.build import LITTLE, listed, make, rows
 from tests.support.protocol import beside
-from tests.support.repush_steps import again, killed, nothing_is_left
+from tests.support.repush_steps import again
 
 ROWS = 100
 
@@ -106,23 +106,3 @@ def test_a_repush_of_one_large_file_commits_a_task_at_a_time(how: dict[str, obje
     assert len(told) == ROWS // 10
     assert listed(again(table)) == LEFT
     assert again(table).scan(columns=columns).to_arrow().sort_by("id").equals(before)
-
-
-@pytest.mark.long(1)
-@pytest.mark.slow
-@pytest.mark.parametrize("table_type", ["cow", "mor"])
-def test_a_load_that_is_killed_in_a_file_goes_on_in_it(table_type: str) -> None:
-    """INV-04, INV-09: no row is loaded twice and none is left out."""
-
-    def repush(client: Table) -> object:
-        return client.layout.repush(buckets=2, table_type=table_type, rows_per_task=30)
-
-    for nth in range(8, 400, 9):
-        table = one_file()
-        came = killed(table, nth, repush)
-        repush(again(table))
-        assert listed(again(table)) == LEFT
-        nothing_is_left(table)
-        if not came:
-            return
-    pytest.fail("the repush has no end")
