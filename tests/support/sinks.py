@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
+import pytest
 
-from plait.errors import StorageError
-from plait.replicate import SinkSchema
+from plait import Table
+from plait.errors import ReplicationError, StorageError
+from plait.replicate import Replicas, SinkSchema
 
 Rows = dict[tuple[object, ...], dict[str, object]]
 
@@ -113,3 +116,22 @@ def failing(
 def held_by(sink: KeyValueSink) -> dict[object, object]:
     """Return ``v`` of each row that a sink holds, by the last column of its key."""
     return {key[-1]: row["v"] for key, row in sink.place.rows.items()}
+
+
+def send(t: Table, data: pa.Table, *sinks: KeyValueSink, **how: Any) -> None:
+    """Upsert rows into a table, and into these sinks first; ``how`` is what ``Replicas`` takes."""
+    with t.writer("upsert", replicas=Replicas(sinks, **how)) as writer:
+        writer.write(data)
+
+
+def failure(t: Table, data: pa.Table, *sinks: KeyValueSink, **how: Any) -> ReplicationError:
+    """Return the error with which such a write fails; the table is as it was."""
+    with pytest.raises(ReplicationError) as caught:
+        send(t, data, *sinks, **how)
+    return caught.value
+
+
+def outcomes(error: ReplicationError, *facts: str) -> list[tuple[object, ...]]:
+    """Return these facts of what became of the rows at each sink."""
+    found: Any = error.facts["outcomes"]
+    return [tuple(each[fact] for fact in facts) for each in found]

@@ -28,7 +28,16 @@ from plait.txn.table_handle import open_handle
 from tests.support import build
 from tests.support.build import by_id, keys
 from tests.support.memory import forget
-from tests.support.sinks import KeyValueSession, KeyValueSink, failing, fresh, held_by
+from tests.support.sinks import (
+    KeyValueSession,
+    KeyValueSink,
+    failing,
+    failure,
+    fresh,
+    held_by,
+    outcomes,
+    send,
+)
 
 SCHEMA = "id bigint, v bigint"
 QUICK = Retries(attempts=3)
@@ -74,12 +83,6 @@ def untouched(t: Table, *sinks: KeyValueSink) -> bool:
 # --- what goes where, and when -----------------------------------------------------------------
 
 
-def test_every_sink_holds_the_rows_that_are_committed(t, one, two) -> None:
-    with t.writer("upsert", replicas=Replicas([one, two], batch_size=4)) as w:
-        w.write(rows(range(10)))
-    assert by_id(t) == held_by(one) == held_by(two) == dict.fromkeys(range(10), 0)
-
-
 def test_every_sink_has_acknowledged_each_batch_before_the_commit_is_published(uri, one) -> None:
     """D1: the store is asked to publish when the sinks hold everything."""
     seen: list[int] = []
@@ -118,32 +121,35 @@ def test_sinks_have_the_values_of_the_table_or_nothing_is_committed(t, uri, one,
     assert by_id(t) == held_by(one)
 
 
-def test_a_batch_is_one_row_by_default(t, one) -> None:
-    with t.writer("upsert", replicas=Replicas([one])) as w:
-        w.write(rows([3, 1, 2]))
-    assert one.place.calls == [("put", [3]), ("put", [1]), ("put", [2])]
+Step = tuple[str, pa.Table]
+SENT: dict[str, tuple[int, list[Step], list[tuple[str, list[int]]]]] = {
+    "one row by default": (1, [("write", rows([3, 1, 2]))], [("put", [n]) for n in (3, 1, 2)]),
+    "consecutive rows across calls, and the rest": (
+        4,
+        [("write", rows(range(3))), ("write", rows(range(3, 9)))],
+        [("put", [0, 1, 2, 3]), ("put", [4, 5, 6, 7]), ("put", [8])],
+    ),
+    "removals in their place among the rows": (
+        4,
+        [("write", rows([1, 2], v=1)), ("remove", keys([1, 2])), ("write", rows([1], v=2))],
+        [("put", [1, 2]), ("remove", [1, 2]), ("put", [1])],
+    ),
+}
 
 
-def test_batches_are_consecutive_rows_across_calls_and_the_rest_is_drained(t, one) -> None:
-    with t.writer("upsert", replicas=Replicas([one], batch_size=4)) as w:
-        w.write(rows([0, 1, 2]))
-        w.write(rows([3, 4, 5, 6, 7, 8]))
-        assert [ids for _, ids in one.place.calls] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert [ids for _, ids in one.place.calls][2:] == [[8]]
-
-
-def test_removals_keep_their_place_among_the_rows(t, one) -> None:
-    with t.writer("upsert", replicas=Replicas([one], batch_size=4)) as w:
-        w.write(rows([1, 2], v=1))
-        w.remove(keys([1, 2]))
-        w.write(rows([1], v=2))
-    assert one.place.calls == [("put", [1, 2]), ("remove", [1, 2]), ("put", [1])]
-    assert by_id(t) == held_by(one) == {1: 2}
+@pytest.mark.parametrize("name", SENT)
+def test_every_sink_gets_the_rows_that_are_committed_in_batches(t, one, two, name) -> None:
+    size, steps, calls = SENT[name]
+    how = {} if size == 1 else {"batch_size": size}
+    with t.writer("upsert", replicas=Replicas([one, two], **how)) as w:
+        for act, data in steps:
+            getattr(w, act)(data)
+    assert one.place.calls == two.place.calls == calls
+    assert by_id(t) == held_by(one) == held_by(two) != {}
 
 
 def test_a_delete_by_keys_goes_to_sinks_that_remove(t, one) -> None:
-    with t.writer("upsert", replicas=Replicas([one])) as w:
-        w.write(rows([1, 2]))
+    send(t, rows([1, 2]), one)
     with t.writer("delete", replicas=Replicas([one])) as w:
         w.write(keys([1]))
     assert by_id(t) == held_by(one) == {2: 0}
@@ -177,9 +183,13 @@ def test_no_sink_gets_a_batch_before_all_have_the_one_before(t, one, two) -> Non
 
 
 def test_the_decision_tells_what_every_sink_holds(t, one, two) -> None:
+    """The attempt is on record before the first batch leaves, and until the commit."""
+    found: list[tuple[str, ...]] = []
+    one.place.before = lambda _: found.extend(a.sinks for a in load_attempts(t._handle.store))
     sent = rows(range(5))
-    with t.writer("upsert", replicas=Replicas([one, two], batch_size=2)) as w:
-        w.write(sent)
+    send(t, sent, one, two, batch_size=2)
+    assert found[0] == ("one", "two")
+    assert load_attempts(t._handle.store) == []
     ledger = t._handle.cache.refresh().tail[-1].decision.replicas
     assert ledger is not None
     assert ledger.sinks == ("one", "two")
@@ -188,26 +198,11 @@ def test_the_decision_tells_what_every_sink_holds(t, one, two) -> None:
     assert task.digest == digest_of(sent.to_batches())
 
 
-def test_a_commit_leaves_no_attempt_and_a_write_without_rows_opens_no_sink(t, one) -> None:
-    with t.writer("upsert", replicas=Replicas([one])) as w:
-        w.write(rows([1]))
-    assert load_attempts(t._handle.store) == []
-    opened = one.place.sessions
+def test_a_write_without_rows_or_that_was_applied_sends_nothing(t, one) -> None:
     with t.writer("upsert", replicas=Replicas([one]), commit_id="empty"):
         pass
-    assert one.place.sessions == opened
+    assert one.place.sessions == 0
     assert t._handle.cache.refresh().tail[-1].decision.replicas is None
-
-
-def test_the_attempt_is_on_record_before_the_first_batch_leaves(t, one) -> None:
-    found: list[tuple[str, ...]] = []
-    one.place.before = lambda _: found.extend(a.sinks for a in load_attempts(t._handle.store))
-    with t.writer("upsert", replicas=Replicas([one])) as w:
-        w.write(rows([1]))
-    assert found[0] == ("one",)
-
-
-def test_a_commit_id_that_was_applied_sends_nothing_again(t, one) -> None:
     for _ in range(2):
         with t.writer("upsert", replicas=Replicas([one]), commit_id="a") as w:
             w.write(rows([1]))
@@ -222,8 +217,7 @@ def test_a_sink_that_fails_for_a_while_gets_the_batch_again_in_a_new_session(
     t, one, two, error
 ) -> None:
     one.place.before = failing(2, error=error)
-    with t.writer("upsert", replicas=Replicas([one, two], batch_size=2, retries=QUICK)) as w:
-        w.write(rows(range(4)))
+    send(t, rows(range(4)), one, two, batch_size=2, retries=QUICK)
     assert by_id(t) == held_by(one) == held_by(two)
     assert (one.place.sessions, two.place.sessions) == (3, 1)
     assert [ids for _, ids in two.place.calls] == [[0, 1], [2, 3]]
@@ -231,56 +225,34 @@ def test_a_sink_that_fails_for_a_while_gets_the_batch_again_in_a_new_session(
 
 def test_a_flush_that_fails_has_its_batch_put_again(t, one) -> None:
     one.place.before = failing(1, call="flush")
-    with t.writer("upsert", replicas=Replicas([one], batch_size=2)) as w:
-        w.write(rows([1, 2]))
+    send(t, rows([1, 2]), one, batch_size=2)
     assert one.place.calls == [("put", [1, 2])] * 2
 
 
-def test_a_sink_that_fails_for_good_fails_the_write_with_every_outcome(t, one, two) -> None:
-    two.place.before = failing(99)
-    replicas = Replicas([one, two], batch_size=2, retries=QUICK)
-    with pytest.raises(ReplicationError) as caught, t.writer("upsert", replicas=replicas) as w:
-        w.write(rows(range(4)))
-    outcomes = caught.value.outcomes
-    assert [(o["sink"], o["state"], o["batches"], o["attempts"]) for o in outcomes] == [
+def test_a_sink_that_fails_for_good_fails_the_write_until_the_same_rows_heal_it(
+    t, one, two
+) -> None:
+    """D2: the instant is rolled back, and what it left on sinks is on record."""
+    two.place.before = failing(3)
+    error = failure(t, rows(range(4)), one, two, batch_size=2, retries=QUICK)
+    assert outcomes(error, "sink", "state", "batches", "attempts") == [
         ("one", "held", 1, 1),
         ("two", "failed", 0, 3),
     ]
-    assert "the store is down" in outcomes[1]["error"]
-    assert by_id(t) == {}
+    assert "the store is down" in error.outcomes[1]["error"]
+    assert (by_id(t), held_by(one)) == ({}, {0: 0, 1: 0})
+    (attempt,) = load_attempts(t._handle.store)
+    assert attempt.sinks == ("one", "two")
+    assert t.inspect.history()[0].ended == (attempt.instant,)
+    send(t, rows(range(4)), one, two, batch_size=2, retries=QUICK)
+    assert by_id(t) == held_by(one) == held_by(two) == dict.fromkeys(range(4), 0)
 
 
 def test_two_sinks_that_fail_are_both_told(t, one, two) -> None:
     one.place.before, two.place.before = failing(99), failing(99, error=ValueError("odd"))
-    with (
-        pytest.raises(ReplicationError) as caught,
-        t.writer("upsert", replicas=Replicas([one, two], retries=QUICK)) as w,
-    ):
-        w.write(rows([1]))
-    assert [o["state"] for o in caught.value.outcomes] == ["failed", "failed"]
-    assert "ValueError: odd" in str(caught.value)
-
-
-def test_what_a_failed_write_left_on_sinks_is_on_record(t, one, two) -> None:
-    """D2: the instant is rolled back, and its attempt record stays."""
-    two.place.before = failing(99)
-    replicas = Replicas([one, two], retries=QUICK)
-    with pytest.raises(ReplicationError), t.writer("upsert", replicas=replicas) as w:
-        w.write(rows([1]))
-    (attempt,) = load_attempts(t._handle.store)
-    assert attempt.sinks == ("one", "two")
-    assert t.inspect.history()[0].ended == (attempt.instant,)
-    assert held_by(one) == {1: 0}
-
-
-def test_writing_the_same_rows_again_heals_the_sinks(t, one, two) -> None:
-    two.place.before = failing(3)
-    replicas = Replicas([one, two], batch_size=2, retries=QUICK)
-    with pytest.raises(ReplicationError), t.writer("upsert", replicas=replicas) as w:
-        w.write(rows(range(4)))
-    with t.writer("upsert", replicas=replicas) as w:
-        w.write(rows(range(4)))
-    assert by_id(t) == held_by(one) == held_by(two)
+    error = failure(t, rows([1]), one, two, retries=QUICK)
+    assert outcomes(error, "state") == [("failed",), ("failed",)]
+    assert "ValueError: odd" in str(error)
 
 
 def test_a_writer_cannot_commit_after_its_error_was_swallowed(t, one) -> None:
@@ -307,51 +279,34 @@ def test_a_writer_cannot_commit_without_the_rows_of_a_failed_attempt_record(uri,
 
 def test_nothing_is_sent_before_every_sink_is_open(t, one, two) -> None:
     """Such as a sink that cannot hold these rows: the others get none, and nothing is on record."""
-
-    error = SchemaMismatchError("no such columns", column="v")
-    two.place.before = failing(1, call="open", error=error)
-    with (
-        pytest.raises(ReplicationError) as caught,
-        t.writer("upsert", replicas=Replicas([one, two])) as w,
-    ):
-        w.write(rows([1]))
-    assert [(o["state"], o["attempts"]) for o in caught.value.outcomes] == [
-        ("held", 1),
-        ("failed", 1),
-    ]
+    two.place.before = failing(
+        1, call="open", error=SchemaMismatchError("no such columns", column="v")
+    )
+    error = failure(t, rows([1]), one, two)
+    assert outcomes(error, "state", "attempts") == [("held", 1), ("failed", 1)]
     assert (one.place.calls, load_attempts(t._handle.store), t.version) == ([], [], 0)
 
 
-def test_an_error_that_a_retry_cannot_help_is_not_retried(t, one) -> None:
-    one.place.before = failing(99, error=BadRecordError("no NaN", column="v", sample={}))
-    with (
-        pytest.raises(ReplicationError) as caught,
-        t.writer("upsert", replicas=Replicas([one])) as w,
-    ):
-        w.write(rows([1]))
-    assert caught.value.outcomes[0]["attempts"] == 1
-
-
-def test_no_attempt_begins_after_the_deadline(t, one) -> None:
-    """By the simulated clock, pauses of 10, 20 and 10 s fill 40 s."""
-    one.place.before = failing(99)
-    retries = Retries(attempts=99, pause_s=10, pause_s_max=1000, deadline_s=40)
-    with (
-        pytest.raises(ReplicationError) as caught,
-        t.writer("upsert", replicas=Replicas([one], retries=retries)) as w,
-    ):
-        w.write(rows([1]))
-    assert caught.value.outcomes[0]["attempts"] == 4
+@pytest.mark.parametrize(
+    ("error", "retries", "attempts"),
+    [
+        (BadRecordError("no NaN", column="v", sample={}), QUICK, 1),
+        # by the simulated clock, pauses of 10, 20 and 10 s fill 40 s
+        (None, Retries(attempts=99, pause_s=10, pause_s_max=1000, deadline_s=40), 4),
+    ],
+    ids=["an error that a retry cannot help", "the deadline"],
+)
+def test_no_attempt_begins_in_vain_or_after_the_deadline(t, one, error, retries, attempts) -> None:
+    one.place.before = failing(99, error=error)
+    assert outcomes(failure(t, rows([1]), one, retries=retries), "attempts") == [(attempts,)]
 
 
 def test_a_sink_that_does_not_answer_fails_the_write_in_time(t, one, two) -> None:
     go_on = threading.Event()
     one.place.before = lambda call: go_on.wait(120) and None if call == "put" else None
-    replicas = Replicas([one, two], patience_s=0.2)
-    with pytest.raises(ReplicationError) as caught, t.writer("upsert", replicas=replicas) as w:
-        w.write(rows([1]))
+    error = failure(t, rows([1]), one, two, patience_s=0.2)
     go_on.set()
-    assert [o["state"] for o in caught.value.outcomes] == ["silent", "held"]
+    assert outcomes(error, "state") == [("silent",), ("held",)]
     assert [a.sinks for a in load_attempts(t._handle.store)] == [("one", "two")]
 
 
@@ -448,32 +403,15 @@ class BufferingSession(KeyValueSession):
         self.kept.clear()
 
 
-def test_a_sink_that_buffers_gets_everything_since_its_last_flush_again(t, one) -> None:
-    fresh("slow")
-    slow, failures = Buffering("slow"), [True]
-
-    def fail(call: str) -> None:
-        if call == "flush" and failures:
-            failures.pop()
-            message = "gone"
-            raise StorageError(message)
-
-    slow.place.before = fail
-    with t.writer("upsert", replicas=Replicas([one, slow], retries=QUICK)) as w:
-        w.write(rows(range(20)))
-    assert not failures
-    assert by_id(t) == held_by(one) == held_by(slow) == dict.fromkeys(range(20), 0)
-
-
-def test_a_sink_that_buffers_and_cannot_flush_fails_the_write(t, one) -> None:
+@pytest.mark.parametrize("times", [1, 100], ids=["fails once", "cannot flush"])
+def test_a_sink_that_buffers_gets_everything_since_its_last_flush_again(t, one, times) -> None:
     fresh("slow")
     slow = Buffering("slow")
-    slow.place.before = failing(100, call="flush")
-
-    def act() -> None:
-        with t.writer("upsert", replicas=Replicas([one, slow], retries=QUICK)) as w:
-            w.write(rows(range(20)))
-
-    swallow(ReplicationError, act)
-    assert by_id(t) == held_by(slow) == {}
-    assert len(load_attempts(t._handle.store)) == 1
+    slow.place.before = failing(times, call="flush")
+    if times == 1:
+        send(t, rows(range(20)), one, slow, retries=QUICK)
+        assert by_id(t) == held_by(one) == held_by(slow) == dict.fromkeys(range(20), 0)
+    else:
+        failure(t, rows(range(20)), one, slow, retries=QUICK)
+        assert by_id(t) == held_by(slow) == {}
+    assert len(load_attempts(t._handle.store)) == int(times > 1)

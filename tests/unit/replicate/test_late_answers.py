@@ -16,9 +16,10 @@ from plait import OptionError, ReplicationError, Table
 from plait.replicate import Replicas, ReplicaStatus, Retries, TableSink, repair, status
 from plait.timeline.replica_records import delete_attempts, load_attempts, write_attempt
 from tests.support import build
+from tests.support import sinks as sinks_of
 from tests.support.build import rows
 from tests.support.memory import forget
-from tests.support.sinks import KeyValueSink, failing, fresh, held_by
+from tests.support.sinks import KeyValueSink, fresh, held_by
 
 WAIT_S = 60.0
 
@@ -46,13 +47,21 @@ class Held:
                 raise OSError(message)
 
 
-def send(
-    t: Table, sink: KeyValueSink, data: pa.Table, *others: KeyValueSink, patience_s: float = WAIT_S
-) -> None:
+def send(t: Table, data: pa.Table, *sinks: KeyValueSink, patience_s: float = WAIT_S) -> None:
     retries = Retries(attempts=3, pause_s=0.001, pause_s_max=0.001)
-    replicas = Replicas([sink, *others], batch_size=100, retries=retries, patience_s=patience_s)
-    with t.writer("upsert", replicas=replicas) as writer:
-        writer.write(data)
+    sinks_of.send(t, data, *sinks, batch_size=100, retries=retries, patience_s=patience_s)
+
+
+def leave_silent(
+    t: Table, data: pa.Table, sink: KeyValueSink, *others: KeyValueSink, fails: bool = False
+) -> tuple[Held, threading.Thread]:
+    """Let a write fail because a sink does not answer; return what lets it, and its thread."""
+    gate = Held(sink, "put", fails=fails)
+    with pytest.raises(ReplicationError) as caught:
+        send(t, data, sink, *others, patience_s=0.05)
+    assert sinks_of.outcomes(caught.value, "state")[0] == ("silent",)
+    sink.place.before = None
+    return gate, lane_of(sink)
 
 
 def told(t: Table, sink: KeyValueSink) -> ReplicaStatus:
@@ -66,13 +75,8 @@ def lane_of(sink: KeyValueSink) -> threading.Thread:
 def test_a_batch_is_not_sent_again_once_its_write_has_failed(t: Table) -> None:
     """An old batch would stand over the rows of the next writer."""
     sink = fresh("late-again")
-    gate = Held(sink, "put", fails=True)
-    with pytest.raises(ReplicationError) as caught:
-        send(t, sink, rows(1, 2, v=1), patience_s=0.05)
-    assert caught.value.facts["outcomes"][0]["state"] == "silent"  # type: ignore[index]
-    lane = lane_of(sink)
-    sink.place.before = None
-    send(t, sink, rows(1, 2, v=2))
+    gate, lane = leave_silent(t, rows(1, 2, v=1), sink, fails=True)
+    send(t, rows(1, 2, v=2), sink)
     gate.go.set()
     lane.join(WAIT_S)
     assert gate.calls == 1
@@ -81,12 +85,8 @@ def test_a_batch_is_not_sent_again_once_its_write_has_failed(t: Table) -> None:
 
 def test_a_sink_that_has_not_answered_stays_ahead_until_it_has_and_is_repaired(t: Table) -> None:
     sink = fresh("late-takes")
-    gate = Held(sink, "put", fails=False)
-    with pytest.raises(ReplicationError):
-        send(t, sink, rows(1, v=1), patience_s=0.05)
-    lane = lane_of(sink)
-    sink.place.before = None
-    send(t, sink, rows(1, v=2))
+    gate, lane = leave_silent(t, rows(1, v=1), sink)
+    send(t, rows(1, v=2), sink)
     (attempt,) = load_attempts(t._handle.store)
     assert attempt.under_way == (sink.name,)
     assert repair(t, sink).overlapped == (attempt.instant,)
@@ -107,11 +107,7 @@ def test_a_late_answer_of_one_sink_says_nothing_of_those_that_were_repaired(
     t: Table, *, gone: bool
 ) -> None:
     sink, other = fresh("late-one"), fresh("late-other")
-    gate = Held(sink, "put", fails=False)
-    with pytest.raises(ReplicationError):
-        send(t, sink, rows(1, v=1), other, patience_s=0.05)
-    lane = lane_of(sink)
-    sink.place.before = None
+    gate, lane = leave_silent(t, rows(1, v=1), sink, other)
     repair(t, other)
     (attempt,) = load_attempts(t._handle.store)
     assert attempt.sinks == attempt.under_way == (sink.name,)
@@ -127,11 +123,7 @@ def test_a_late_answer_of_one_sink_says_nothing_of_those_that_were_repaired(
 
 def test_a_late_answer_of_one_sink_leaves_those_that_were_not_repaired(t: Table) -> None:
     sink, other = fresh("late-first"), fresh("late-second")
-    gate = Held(sink, "put", fails=False)
-    with pytest.raises(ReplicationError):
-        send(t, sink, rows(1, v=1), other, patience_s=0.05)
-    lane = lane_of(sink)
-    sink.place.before = None
+    gate, lane = leave_silent(t, rows(1, v=1), sink, other)
     gate.go.set()
     lane.join(WAIT_S)
     (attempt,) = load_attempts(t._handle.store)
@@ -143,10 +135,10 @@ def test_a_sink_that_answers_after_its_repair_is_no_longer_in_step(
 ) -> None:
     """After an hour a repair waits for it no longer; another sink keeps the record."""
     sink, other = fresh("late-hour"), fresh("late-us")
-    send(t, sink, rows(1, v=0), other)
+    send(t, rows(1, v=0), sink, other)
     gates = [Held(each, "put", fails=False) for each in (sink, other)]
     with pytest.raises(ReplicationError):
-        send(t, sink, rows(1, v=1), other, patience_s=0.05)
+        send(t, rows(1, v=1), sink, other, patience_s=0.05)
     lane, last = lane_of(sink), lane_of(other)
     sink.place.before = other.place.before = None
     monkeypatch.setattr(import_module("plait.replicate.repair"), "_SILENT_MS_MAX", -1)
@@ -164,11 +156,7 @@ def test_a_sink_that_answers_after_its_repair_is_no_longer_in_step(
 
 def test_a_process_that_has_ended_leaves_nothing_under_way(t: Table) -> None:
     sink = fresh("late-ended")
-    gate = Held(sink, "put", fails=True)
-    with pytest.raises(ReplicationError):
-        send(t, sink, rows(1, v=1), patience_s=0.05)
-    lane = lane_of(sink)
-    sink.place.before = None
+    gate, lane = leave_silent(t, rows(1, v=1), sink, fails=True)
     (attempt,) = load_attempts(t._handle.store)
     place, _, _ = attempt.process.rpartition("/")
     write_attempt(t._handle.store, replace(attempt, process=f"{place}/1"))  # it had this number
@@ -177,21 +165,6 @@ def test_a_process_that_has_ended_leaves_nothing_under_way(t: Table) -> None:
     gate.go.set()
     lane.join(WAIT_S)
     assert not told(t, sink).in_step  # it was none that had ended, and says so
-
-
-def test_a_repair_that_fails_half_way_is_told(t: Table) -> None:
-    """It may have put rows of an older version over newer ones."""
-    sink = fresh("late-repair")
-    send(t, sink, rows(1, 2, v=1))
-    t.upsert(rows(1, v=2))
-    sink.place.before = failing(99)
-    with pytest.raises(ReplicationError):
-        repair(t, sink)
-    sink.place.before = None
-    assert len(told(t, sink).ahead) == 1
-    repair(t, sink)
-    assert told(t, sink).in_step
-    assert load_attempts(t._handle.store) == []
 
 
 # --- rows from a replica -----------------------------------------------------------------------

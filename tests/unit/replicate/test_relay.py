@@ -62,13 +62,14 @@ class Job:
         assert ledger is not None
         self.ledgers.append(ledger)
 
-    def commit(self, label: str) -> None:
+    def commit(self, label: str, *, settles: bool = True) -> None:
         """Commit what one attempt staged, and settle its record."""
         (ledger,) = (each for each in self.ledgers if each.task == label)
         self.txn.ledger = SinkLedger(("eu",), (ledger,))
         done = self.done[label]
         self.txn.commit(done, write_scope(self.request, self.txn.base.table.spec, done), None)
-        delete_attempts(self.t._handle.store, self.txn.instant, [label])
+        if settles:
+            delete_attempts(self.t._handle.store, self.txn.instant, [label])
 
 
 def test_an_attempt_of_a_task_leaves_its_record_before_it_sends_and_tells_its_rows(t, sink) -> None:
@@ -85,19 +86,9 @@ def test_an_attempt_of_a_task_leaves_its_record_before_it_sends_and_tells_its_ro
     assert (ledger.task, ledger.batches, ledger.last_key) == ("0-7", 2, ("3",))
     assert ledger.digest == digest_of(rows([1, 2, 3]).to_batches())
     assert sink.place.sessions == 1
-
-
-def test_a_commit_settles_the_attempts_that_count_even_if_nobody_removed_their_records(
-    t, sink
-) -> None:
-    job = Job(t, sink)
-    job.run("0-7", rows([1, 2, 3]))
-    (ledger,) = job.ledgers
-    job.txn.ledger = SinkLedger(("eu",), (ledger,))
-    done = job.done["0-7"]
-    job.txn.commit(done, write_scope(job.request, job.txn.base.table.spec, done), None)
+    job.commit("0-7", settles=False)
     assert [each.task for each in load_attempts(t._handle.store)] == ["0-7"]
-    assert [each.in_step for each in status(t)] == [True]
+    assert [each.in_step for each in status(t)] == [True], "though nobody removed its record"
 
 
 def test_an_attempt_that_does_not_count_keeps_the_sink_ahead_until_it_is_repaired(t, sink) -> None:
@@ -126,14 +117,19 @@ def test_a_repaired_sink_leaves_the_record_of_a_task_to_the_other_sinks(t, sink)
     assert {each.sink: each.in_step for each in status(t)} == {"eu": True, "us": False}
 
 
-def test_a_late_attempt_sends_nothing_after_its_commit(t, sink) -> None:
+@pytest.mark.parametrize("ended", ["committed", "rolled back"])
+def test_an_attempt_sends_nothing_after_the_end_of_its_instant(t, sink, ended) -> None:
     job = Job(t, sink)
     job.run("0-7", rows([1], v=1))
-    job.commit("0-7")
+    if ended == "committed":
+        job.commit("0-7")
+    else:
+        roll_back_failed(t._handle, reason="taken for dead", everything=True)
     sink.place.calls.clear()
     with pytest.raises(RolledBackError):
         job.run("0-8", rows([1], v=1))
     assert sink.place.calls == []
+    assert [each.task for each in status(t)[0].ahead] == ["0-7"] * (ended == "rolled back")
 
 
 def test_an_attempt_looks_for_the_end_of_its_instant_at_most_once_a_second(t, sink) -> None:
@@ -146,17 +142,6 @@ def test_an_attempt_looks_for_the_end_of_its_instant_at_most_once_a_second(t, si
     ports.clock.sleep(0.2)
     with pytest.raises(RolledBackError):
         fence.check()
-
-
-def test_an_attempt_that_was_rolled_back_sends_nothing_more(t, sink) -> None:
-    job = Job(t, sink)
-    job.run("0-7", rows([1]))
-    roll_back_failed(t._handle, reason="taken for dead", everything=True)
-    sink.place.calls.clear()
-    with pytest.raises(RolledBackError):
-        job.run("0-8", rows([1]))
-    assert sink.place.calls == []
-    assert [each.task for each in status(t)[0].ahead] == ["0-7"]
 
 
 def test_an_attempt_that_fails_writes_its_record_again(t, sink) -> None:
