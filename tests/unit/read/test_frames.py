@@ -59,22 +59,17 @@ def test_the_types_of_a_pandas_frame_follow_from_the_columns_alone() -> None:
     assert [str(found[name]) for name in "abcd"] == ["Int64", "Int64", "boolean", "Float32"]
 
 
-def test_a_pandas_frame_with_two_columns_of_a_name_is_refused_by_it() -> None:
-    table = make("a bigint", record_key=())
-    with pytest.raises(SchemaMismatchError) as told:
-        table.append(pd.DataFrame([[1, 2]], columns=["a", "a"]))
-    assert told.value.column == "a"
-
-
 def test_a_pandas_frame_that_arrow_cannot_take_is_refused() -> None:
     table = make("a bigint", record_key=())
     for frame in (
+        pd.DataFrame([[1, 2]], columns=["a", "a"]),
         pd.DataFrame({"a": [1 << 70, 1]}),
         pd.DataFrame({"a": pd.arrays.SparseArray([1, 0])}),
         pd.DataFrame({"a": [1 + 2j]}),
     ):
-        with pytest.raises((BadRecordError, SchemaMismatchError)):
+        with pytest.raises((BadRecordError, SchemaMismatchError)) as told:
             table.append(frame)
+        assert len(frame.columns) == 1 or told.value.column == "a"
 
 
 def test_an_empty_pandas_frame_fits_columns_of_every_type() -> None:

@@ -60,16 +60,10 @@ def test_an_archive_that_leaves_versions_out_or_names_later_ones_is_damage(
 
 
 def test_a_decision_that_names_no_archive_leaves_it_as_it_is() -> None:
+    """The feature is needed from the first archive on, and a checkpoint tells it as it was."""
     assert BEFORE.after(decision(), where="here") is BEFORE
-    assert Archived().last == -1
-
-
-def test_the_feature_is_needed_from_the_first_archive_on() -> None:
-    assert Archived().features == ()
+    assert (Archived().last, Archived().features) == (-1, ())
     assert BEFORE.features == (ARCHIVE,)
-
-
-def test_a_checkpoint_tells_the_archive_as_it_was() -> None:
     assert Archived.from_list(BEFORE.to_list()) == BEFORE
     for nonsense in (None, [[1]], [file(1, 3).to_list()]):
         with pytest.raises((TypeError, ValueError)):

@@ -39,8 +39,7 @@ def store(request: pytest.FixtureRequest) -> Store:
 def test_versions_below_damage_are_read_and_the_head_is_not(store: Store) -> None:
     """INV-04: what is whole is shown, and nothing older in the place of the newest."""
     table = Table.open(URI)
-    assert table.scan(version=LOST - 1).count() == LOST - 1
-    assert table.scan(version=1).to_arrow().num_rows == 1
+    assert [table.scan(version=n).count() for n in range(LOST)] == list(range(LOST))
     assert table.snapshot(version=2).version == 2
     before = {info.path for info in store.list("")}
     for call in (
@@ -57,11 +56,6 @@ def test_versions_below_damage_are_read_and_the_head_is_not(store: Store) -> Non
         assert caught.value.facts["readable"] == LOST - 1
     left = {info.path for info in store.list("")} - before
     assert not [path for path in left if path.startswith(paths.TIMELINE)]
-
-
-def test_a_client_that_was_open_reads_on_below_the_damage(store: Store) -> None:
-    table = Table.open(URI)
-    assert [table.scan(version=n).count() for n in range(LOST)] == list(range(LOST))
 
 
 def test_a_repair_cuts_off_what_lies_beyond_only_when_it_is_told_to(store: Store) -> None:

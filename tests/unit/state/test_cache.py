@@ -48,47 +48,34 @@ def test_a_look_at_the_head_is_two_reads_when_nothing_happened(store: MemoryStor
     known.refresh()
     head, same = ("find", paths.slot(1)), ("find", paths.slot(0))
     assert [(call.operation, call.path) for call in counting.calls] == [head, same]
-
-
-def test_what_this_client_published_is_known_without_a_read(store: MemoryStore) -> None:
-    counting = CountingStore(store)
     handle = client(counting)
     upsert(handle)
     counting.reset()
     assert handle.cache.known().version == 1
-    assert not counting.calls
+    assert not counting.calls, "what this client published is known"
 
 
 def test_a_decision_that_is_known_is_not_read_again(store: MemoryStore) -> None:
-    """Whoever validates asks for those that a look at the head has just brought."""
-    for _ in range(3):
-        upsert(client(store))
+    """INV-04: whoever validates asks for those that a look at the head has just brought.
+
+    A state that rests on a checkpoint has the later ones in memory, and no others.
+    """
+    checkpointed(store)
+    upsert(client(store))
     counting = CountingStore(store)
     known = cache(counting)
     known.refresh()
     upsert(client(store))
     counting.reset()
-    found = [decision.version for decision in known.decisions(1, limit=100)]
-    assert found == [2, 3, 4]
-    assert [call.path for call in counting.calls] == [paths.slot(4), paths.slot(5)]
-    assert [decision.version for decision in known.decisions(0, limit=2)] == [1, 2]
-    assert len(counting.calls) == 2
-
-
-def test_decisions_after_a_checkpoint_are_known_and_those_before_it_are_read(
-    store: MemoryStore,
-) -> None:
-    """INV-04: a state that rests on a checkpoint has the later ones in memory, no others."""
-    checkpointed(store)
-    for _ in range(2):
-        upsert(client(store))
-    counting = CountingStore(store)
-    known = cache(counting)
-    known.refresh()
-    counting.reset()
-    assert [decision.version for decision in known.decisions(3, limit=100)] == [4, 5]
-    assert [call.path for call in counting.calls] == [paths.slot(6)]
-    assert [decision.version for decision in known.decisions(2, limit=100)] == [3, 4, 5]
+    for after, limit, versions, read in (
+        (3, 100, [4, 5], [5, 6]),
+        (3, 1, [4], []),
+        (2, 2, [3, 4], None),
+    ):
+        assert [found.version for found in known.decisions(after, limit=limit)] == versions
+        slots = [call.path for call in counting.calls]
+        assert read is None or slots == [paths.slot(version) for version in read]
+        counting.reset()
 
 
 def test_a_client_that_slept_through_many_versions_catches_up() -> None:

@@ -62,33 +62,24 @@ def whole(history: History, state: TableState) -> None:
     assert state.commits(history.store).num_rows == history.version + 1
 
 
-def test_a_new_client_starts_from_the_newest_checkpoint(history: History) -> None:
+@pytest.mark.parametrize(
+    "body", [None, b"", b"4", b"6\n", b"99", b"x", b"\xff", b"9" * 1000, b"1" * 5000], ids=range(9)
+)
+def test_a_client_starts_from_the_newest_checkpoint_whatever_the_hint_says(
+    history: History, body: bytes | None
+) -> None:
+    """INV-11: a wrong hint, or one that cannot be read, costs nothing but time."""
     state = opened(history.store)
     assert (state.checkpoint, state.version) == (8, 10)
     whole(history, state)
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"4", b"6\n", b"99", b"x", b"\xff", b"9" * 1000, b"1" * 5000]
-)
-def test_a_wrong_hint_costs_nothing_but_time(history: History, body: bytes) -> None:
-    """INV-11."""
-    history.store.put(paths.CHECKPOINT_HINT, body)
+    if body is None:
+        history.store.delete([paths.CHECKPOINT_HINT])
+        silent = Fault("error", "find", paths.CHECKPOINT_HINT, times=99)
+        assert opened(FaultStore(history.store, [silent])).checkpoint == 8
+        assert opened(history.store).checkpoint == 8
+    else:
+        history.store.put(paths.CHECKPOINT_HINT, body)
     whole(history, opened(history.store))
-
-
-def test_a_missing_hint_costs_nothing_but_time(history: History) -> None:
-    """INV-11."""
-    history.store.delete([paths.CHECKPOINT_HINT])
-    state = opened(history.store)
-    assert state.checkpoint == 8
-    whole(history, state)
-
-
-def test_a_hint_that_cannot_be_read_costs_nothing_but_time(history: History) -> None:
-    """INV-11."""
-    store = FaultStore(history.store, [Fault("error", "find", paths.CHECKPOINT_HINT, times=99)])
-    assert opened(store).checkpoint == 8
 
 
 @pytest.mark.parametrize(

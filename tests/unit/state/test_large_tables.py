@@ -104,13 +104,22 @@ def weighed(store: Store, wants: FileFilter) -> tuple[Weighing, Snapshot]:
     return weighing, state.snapshot(weighing, file_filter=wants)
 
 
-def test_a_partition_costs_the_same_in_a_table_of_four_times_as_many(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Calls are equal; bytes grow by entries in the footer, and by names of partitions."""
+@pytest.fixture(autouse=True)
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read parts in pieces, as those of a table that is larger than these."""
     monkeypatch.setattr(part_file, "WHOLE_BYTES_MAX", 1 << 16)
+
+
+@pytest.fixture(scope="module")
+def five() -> Store:
+    """A table of five partitions, which no test changes."""
+    return table_of(5)
+
+
+def test_a_partition_costs_the_same_in_a_table_of_four_times_as_many(five: Store) -> None:
+    """Calls are equal; bytes grow by entries in the footer, and by names of partitions."""
     wants = filter_partitions([place_of(3)])
-    some, one = weighed(table_of(5), wants)
+    some, one = weighed(five, wants)
     more, other = weighed(table_of(20), wants)
     assert one.files.num_rows == other.files.num_rows == GROUP_ROWS
     assert (one.total, other.total) == (5 * GROUP_ROWS, 20 * GROUP_ROWS)
@@ -119,11 +128,8 @@ def test_a_partition_costs_the_same_in_a_table_of_four_times_as_many(
     assert more.bytes < 2 * some.bytes
 
 
-def test_an_old_version_costs_one_file_of_commits_more_than_the_newest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_old_version_costs_one_file_of_commits_more_than_the_newest() -> None:
     """Its schema and its number of files are read at once."""
-    monkeypatch.setattr(part_file, "WHOLE_BYTES_MAX", 1 << 16)
     store = committed(4 * GROUP_ROWS)
     wants = filter_partitions([place_of(0)])
     opened = {}
@@ -160,36 +166,25 @@ def committed(commits: int) -> Store:
     return history.store
 
 
-def test_bounds_are_loaded_of_the_columns_of_a_predicate_alone(
-    monkeypatch: pytest.MonkeyPatch,
+def test_bounds_are_loaded_of_the_columns_of_a_predicate_or_for_who_asks_for_files(
+    five: Store,
 ) -> None:
-    """No JSON is loaded, and no column that nobody asked for."""
-    monkeypatch.setattr(part_file, "WHOLE_BYTES_MAX", 1 << 16)
-    store = table_of(5)
-    _, plain = weighed(store, filter_partitions([place_of(3)]))
+    """No JSON is loaded otherwise: a clean of a large table does not hold that of every file."""
+    _, plain = weighed(five, filter_partitions([place_of(3)]))
+    _, bounded = weighed(five, filter_where("id < 10"))
+    state = StateCache(five, sim_ports()).refresh()
+    lean = state.folded(five).files
+    for files in (plain.files, bounded.files, lean):
+        assert files["stats"].null_count == files.num_rows
     assert plain.files.schema.equals(LIVE)
-    assert plain.files["stats"].null_count == plain.files.num_rows
-    _, bounded = weighed(store, filter_where("id < 10"))
     assert set(bounded.files.schema.names) - set(LIVE.names) == {"lower.1", "upper.1", "nulls.1"}
-    assert bounded.files["stats"].null_count == bounded.files.num_rows
     assert plan_scan(bounded, where="id < 10").files.num_rows == 5 * 10
-
-
-def test_services_load_no_bounds_and_who_asks_for_files_gets_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A clean of a large table does not hold the JSON of every file."""
-    monkeypatch.setattr(part_file, "WHOLE_BYTES_MAX", 1 << 16)
-    store = table_of(5)
-    state = StateCache(store, sim_ports()).refresh()
-    lean = state.folded(store).files
-    assert lean["stats"].null_count == lean.num_rows == 5 * GROUP_ROWS
-    whole = state.snapshot(store).files
+    whole = state.snapshot(five).files
     assert whole.schema.equals(LIVE)
     assert whole["stats"].null_count == 0
-    assert whole.drop_columns(["stats"]).equals(
-        state.snapshot(store, file_filter=all_files).files.drop_columns(["stats"])
-    )
+    every = state.snapshot(five, file_filter=all_files).files
+    assert whole.drop_columns(["stats"]).equals(every.drop_columns(["stats"]))
+    assert lean.num_rows == 5 * GROUP_ROWS
 
 
 def test_a_checkpoint_after_a_small_change_writes_little(monkeypatch: pytest.MonkeyPatch) -> None:

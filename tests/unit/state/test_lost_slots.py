@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from plait import Table
-from plait.errors import CorruptMetadataError, TableError
+from plait.errors import CorruptMetadataError
 from plait.storage.port import Store
 from plait.testing import CountingStore, open_wrapped
 from plait.timeline import paths
@@ -45,25 +45,37 @@ def slots(store: Store) -> dict[str, bytes | None]:
     return {info.path: store.find(info.path) for info in store.list(paths.TIMELINE)}
 
 
+HARMS: dict[str, tuple[int, int, Callable[[Store, str], object]]] = {
+    "gone": (1, 2, lambda store, slot: store.delete([slot])),
+    **{
+        f"emptied {version}": (0, version, lambda store, slot: store.put(slot, b""))
+        for version in (1, 2, 3)
+    },
+}
+
+
+@pytest.mark.long(20)
 @pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("harm", HARMS)
 @pytest.mark.parametrize("aged", [True, False], ids=["aged", "fresh"])
-def test_a_slot_that_is_gone_while_later_ones_are_there_is_damage(
-    uri: str, act: str, *, aged: bool
+def test_a_slot_that_is_gone_or_emptied_while_later_ones_are_there_is_damage(
+    uri: str, act: str, harm: str, *, aged: bool
 ) -> None:
-    """INV-02: nobody publishes into the gap, which would make the table unreadable for good."""
-    store = made(uri, 1)
+    """INV-01, INV-02: nobody publishes into the gap, and nobody is shown the version before it."""
+    known, lost, damage = HARMS[harm]
+    store = made(uri, known)
     table = Table.open(uri)
     for _ in range(3):
         Table.open(uri).append(ROWS)
-    store.delete([paths.slot(2)])
+    damage(store, paths.slot(lost))
     before = slots(store)
     with pytest.raises(CorruptMetadataError) as caught:
         ACTS[act](table if aged else Table.open(uri))
-    assert caught.value.path == paths.slot(2)
+    assert caught.value.path == paths.slot(lost)
     assert slots(store) == before
 
 
-@pytest.mark.parametrize("gone", [2, 5, 30])
+@pytest.mark.parametrize("gone", [2, 12])
 def test_a_wide_gap_is_seen_too(uri: str, gone: int) -> None:
     store = made(uri, 2 * gone + 3)
     store.delete([info.path for info in store.list(paths.META) if "checkpoint" in info.path])
@@ -71,26 +83,6 @@ def test_a_wide_gap_is_seen_too(uri: str, gone: int) -> None:
     with pytest.raises(CorruptMetadataError) as caught:
         Table.open(uri).append(ROWS)
     assert caught.value.path == paths.slot(1)
-
-
-@pytest.mark.long(20)
-@pytest.mark.parametrize("act", ACTS)
-@pytest.mark.parametrize("emptied", [1, 2, 3])
-@pytest.mark.parametrize("aged", [True, False], ids=["aged", "fresh"])
-def test_an_emptied_slot_that_no_checkpoint_covers_is_damage(
-    uri: str, act: str, emptied: int, *, aged: bool
-) -> None:
-    """INV-01: it never shows the version before it."""
-    store = made(uri, 0)
-    table = Table.open(uri)
-    for _ in range(3):
-        Table.open(uri).append(ROWS)
-    store.put(paths.slot(emptied), b"")
-    before = slots(store)
-    with pytest.raises(CorruptMetadataError) as caught:
-        ACTS[act](table if aged else Table.open(uri))
-    assert caught.value.path == paths.slot(emptied)
-    assert slots(store) == before
 
 
 def test_a_decision_that_meets_an_emptied_slot_is_not_reported_as_unknown(uri: str) -> None:
@@ -146,10 +138,7 @@ def test_a_later_checkpoint_is_caught_up_with_after_an_emptied_slot(uri: str) ->
     for _ in range(2):
         ahead.append(ROWS)
     store.put(paths.slot(2), b"")
-    try:
-        assert behind.version == 6
-    except TableError as error:  # pragma: no cover - the message helps
-        pytest.fail(str(error))
+    assert behind.version == 6
 
 
 def test_a_checkpoint_of_another_table_costs_time_only(tmp_path: Path) -> None:

@@ -136,15 +136,20 @@ def contend(
     return won, seen
 
 
-def test_a_head_that_only_the_service_has_is_finished_by_whoever_looks(
-    store: Store, keys: Keys
+@pytest.mark.parametrize("looks", [True, False], ids=["looks", "loses"])
+def test_a_head_that_only_the_service_has_is_finished_by_whoever(
+    store: Store, keys: Keys, *, looks: bool
 ) -> None:
     faults = FaultStore(store, [Fault("crash_before", "put", "*timeline*")])
     lent(store, keys)
     with pytest.raises(SimulatedCrashError):
         ExternalCommitStore(faults, Client(keys)).put_if_absent(paths.slot(0), body_of(0))
     assert store.find(paths.slot(0)) is None, "without the service: the version before"
-    assert ExternalCommitStore(store, Client(keys)).find(paths.slot(0)) == body_of(0)
+    late = ExternalCommitStore(store, Client(keys))
+    if looks:
+        assert late.find(paths.slot(0)) == body_of(0)
+    else:
+        assert not late.put_if_absent(paths.slot(0), body_of(0, "late"))
     assert store.find(paths.slot(0)) == body_of(0)
 
 
@@ -180,13 +185,6 @@ def test_nobody_decides_a_version_while_the_one_before_is_not_on_the_store(
     assert list(versions_in(store)) == []
     assert writer.put_if_absent(paths.slot(1), body_of(1))
     assert list(versions_in(store)) == [0, 1]
-
-
-def test_a_loser_finishes_the_winners_copy(store: Store, keys: Keys) -> None:
-    half_decided(store, keys, 0)
-    late = ExternalCommitStore(store, Client(keys))
-    assert not late.put_if_absent(paths.slot(0), body_of(0, "late"))
-    assert store.find(paths.slot(0)) == body_of(0)
 
 
 @pytest.mark.parametrize("after", [False, True])
