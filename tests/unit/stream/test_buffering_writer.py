@@ -206,19 +206,6 @@ def test_b8_an_error_rolls_back_what_was_written_and_all_begin_anew(
     group.arrive(a=30, b=15)
 
 
-@KEYED
-def test_b8_a_writer_that_comes_again_reads_what_it_lost_anew(make: Make, *, keyed: bool) -> None:
-    group = make("a", "b", keyed=keyed)
-    group.take("a", 10)
-    group.take("b", 10)
-    group.turn()  # reported, not decided
-    group.writers["b"].close()
-    group.join("b")
-    group.pump()
-    assert group.writers["a"].offset("a") == group.writers["b"].offset("b") == ""
-    group.arrive(a=12, b=13)
-
-
 def test_b8_an_instant_that_was_taken_for_dead_is_begun_anew(make: Make) -> None:
     """INV-03: a recoverer was first, so nothing of ours is visible, and it is read again."""
     group = make("a")
@@ -231,20 +218,6 @@ def test_b8_an_instant_that_was_taken_for_dead_is_begun_anew(make: Make) -> None
     group.pump()
     assert group.writers["a"].offset("a") == ""
     group.arrive(a=10)
-
-
-def test_b9_plain_appends_are_there_once_whatever_fails(make: Make) -> None:
-    """INV-09: rows that were staged for the next turn when this one failed come once."""
-    group = make("a", "b")
-    group.take("a", 10)
-    group.turn()
-    group.take("a", 20)  # eager rows of the next turn
-    group.coordinator.poll()
-    group.table.maintenance.rollback(group.coordinator._group.turns[0].turn.instant)
-    with pytest.raises(Exception, match="rolled back"):
-        group.coordinator.complete()
-    group.pump()
-    group.arrive(a=20, b=3)
 
 
 def test_b10_rows_of_every_writer_end_in_the_bucket_of_their_key(make: Make) -> None:

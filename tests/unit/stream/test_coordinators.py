@@ -17,7 +17,6 @@ from plait import (
     Table,
 )
 from plait.model.decision import Token
-from plait.services.verify.foreign import list_foreign
 from plait.state.cache import StateCache
 from plait.stream.audit import audit_of
 from plait.testing import Fault, FaultStore, SimClock
@@ -59,28 +58,6 @@ def test_a_coordinator_that_another_overtook_knows_where_the_stream_is(make: Mak
     assert older.coordinator.position == newer.coordinator.position
     assert refusal.error.position == newer.coordinator.position.to_dict()
     assert older.table.version == version, "it leaves nothing: its turn was ended by the other"
-
-
-def test_coordinators_that_live_at_once_leave_few_versions(make: Make) -> None:
-    """The one that was overtaken does not come back: one rollback, not one each time they meet."""
-    group = make("a")
-    coordinators = [group.coordinator]
-    for epoch in range(1, 7):
-        group.take("a", 10 * epoch)
-        assert group.epoch() is not None
-        if epoch == 3:
-            stream = group.table.stream("app")
-            coordinators.append(stream.coordinator(group.hub.coordinator(), "append"))
-            coordinators[1].start()
-            group.coordinator = coordinators[1]
-            group.pump()
-            group.coordinator.poll()
-            group.pump()
-        if epoch > 3:
-            with pytest.raises(CoordinatorFencedError):
-                coordinators[0].commit(wait_s=0)
-    group.holds(a=60)
-    assert group.table.version == 1 + 6, "created, six epochs, one turn of the first ended"
 
 
 def leave_unheard(store: FaultStore, slot: str, kind: str, *, times: int = _TRIES) -> None:
@@ -186,44 +163,6 @@ def test_a_writer_whose_name_was_taken_stops(make: Make) -> None:
     with pytest.raises(StreamError, match="taken the name"):
         old.poll()
     old.close()
-
-
-def test_a_commit_goes_on_without_a_writer_that_is_silent(make: Make) -> None:
-    """What the others reported is committed; its own rows are read again when it comes back."""
-    group = make("a", "b")
-    group.take("a", 10)
-    group.take("b", 5)
-    silent = group.writers.pop("b")
-    group.turn()
-    assert group.coordinator.complete() is None, "b takes part"
-    assert group.coordinator.awaited == ("b",)
-    group.coordinator.dismiss("b")
-    assert group.coordinator.complete() is not None
-    group.holds(a=10)
-    group.writers["b"] = silent
-    for _ in range(3):  # it hears that it is not known any more, and says hello
-        group.turn()
-        group.coordinator.complete()
-    assert silent.offset("b") == ""
-    group.commit(b=5)
-    group.holds(a=10, b=5)
-    assert group.table.check.verify().problems == ()
-    handle = group.table._handle
-    assert list_foreign(handle) == (), "an instant that is decided gets no file any more (INV-06)"
-
-
-def test_files_of_a_writer_that_was_left_out_of_an_idle_turn_have_an_end(make: Make) -> None:
-    """INV-06: nobody reported rows, but files may be there: the instant ends by a decision."""
-    group = make("a")
-    group.take("a", 10)
-    instant = group.coordinator.instant
-    silent = group.writers.pop("a")
-    group.turn()
-    group.coordinator.dismiss("a")
-    assert group.coordinator.complete() is None
-    ended = [entry.ended for entry in group.table.inspect.history() if entry.ended]
-    assert ended == [(instant,)]
-    silent.close()
 
 
 def test_a_farewell_lets_another_writer_take_over_without_a_restart(make: Make) -> None:

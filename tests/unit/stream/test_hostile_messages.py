@@ -28,6 +28,7 @@ from tests.unit.stream.test_messages import MESSAGES
 LATER = "99980101000000000-0123456789abcdef"
 
 
+@pytest.mark.long(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_hostile_message_does_a_bounded_amount_and_raises_no_foreign_error(seed: int) -> None:
@@ -60,10 +61,10 @@ def test_the_code_obeys_the_schema_that_is_published() -> None:
     """Two readers of one schema: that of ``jsonschema``, and the one that a message meets."""
     published, refused = jsonschema.Draft202012Validator(SCHEMA), 0
     for message in mutants():
-        wrong = misfit(message)
-        assert bool(wrong) >= (not published.is_valid(message)), (wrong, message)
+        wrong, fits = misfit(message), published.is_valid(message)
+        assert wrong or fits, message
         refused += bool(wrong)
-        if wrong and published.is_valid(message):  # what JSON Schema has no word for
+        if wrong and fits:  # what JSON Schema has no word for
             assert "whole characters" in wrong, (wrong, message)
     assert refused > 1_000
 

@@ -84,15 +84,6 @@ def test_a_large_report_of_a_turn_that_is_carried_over_counts(*, keyed: bool) ->
     sound(group)
 
 
-def test_a_report_that_fits_writes_no_file() -> None:
-    group = group_of("a", keyed=False)
-    group.take("a", 10)
-    group.turn()
-    assert files(group) == []
-    assert group.coordinator.complete() is not None
-    sound(group)
-
-
 @pytest.mark.parametrize("harm", ["missing", "damaged", "swapped"])
 @pytest.mark.parametrize("keyed", [False, True])
 def test_a_report_whose_file_is_not_as_it_was_is_given_up_and_read_again(

@@ -101,25 +101,6 @@ def test_an_epoch_has_one_digest_whoever_took_its_removals(make: Make) -> None:
     assert position.token.digest != taken
 
 
-def test_a_writer_that_comes_again_repeats_its_removals(make: Make) -> None:
-    group = make("a", keyed=True)
-    step(group, "a", rows(0, 10))
-    assert group.epoch() is not None
-    step(group, "a", rows(20, 21), keys(1, 2))
-    group.turn()
-    group.writers.pop("a").close()
-    group.join("a")
-    for _ in range(2):
-        group.pump()
-        group.coordinator.poll()
-    assert group.writers["a"].offset("a") == "1", "nothing of the second was decided"
-    step(group, "a", rows(20, 21), keys(1, 2))
-    result = group.epoch()
-    assert result is not None
-    assert result.stats.rows_deleted == 2
-    assert group.ids() == [0, *range(3, 10), 20]
-
-
 @pytest.mark.parametrize(("keyed", "operation"), [(False, "append"), (True, "insert")])
 def test_a_stream_that_does_not_upsert_refuses_removals(
     make: Make, *, keyed: bool, operation: str
