@@ -130,7 +130,7 @@ def test_every_operation_finds_the_files_of_the_newest_of_three_layouts(
     assert found == {name: ask(plain) for name, ask in QUESTIONS.items()}
 
 
-@pytest.mark.long(4)
+@pytest.mark.long(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("first", LAYOUTS)
 @pytest.mark.parametrize("undo", [False, True], ids=["restore", "undo and restore"])

@@ -170,13 +170,6 @@ def test_every_place_that_begins_an_instant_goes_through_the_same_door() -> None
     assert found == {"txn/transaction.py", "txn/service.py"}
 
 
-def test_writers_of_a_table_for_many_are_not_looked_for(store: MemoryStore) -> None:
-    first = Work.begin(client(store), [((), 0)], mark="one")
-    Work.begin(client(store), [((), 1)], mark="two").commit()
-    first.commit()
-    assert live_marks(store) == ["one", "two"]
-
-
 # --- who is alive, and who gives way ---------------------------------------------------------
 
 
@@ -313,6 +306,7 @@ def test_a_job_of_several_processes_is_not_driven_out_by_who_came_later() -> Non
     assert [entry.instant for entry in load_pending(store)] == [job.instant]
 
 
+@pytest.mark.parametrize("uri", ["lazy"], indirect=True)
 def test_a_killed_writer_is_passed_over_at_once(uri: str) -> None:
     """A restart on the same machine does not wait for the heartbeat's time-out."""
     program = (
