@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from plait import Table
+from plait.storage.memory import MemoryStore
+from plait.storage.port import Store
 
 KEYED = "id bigint, v bigint"
 LITTLE: dict[str, object] = {
@@ -111,3 +113,19 @@ def by_id(table: Table, *columns: str, version: int | None = None) -> dict[Any, 
 def ids(table: Table, **how: Any) -> list[int]:
     """Return the ids that a scan finds, sorted; ``how`` is what ``scan`` takes."""
     return sorted(table.scan(["id"], **how).to_arrow()["id"].to_pylist())
+
+
+def copied(source: Store, into: Store | None = None) -> Store:
+    """Copy all files of a store into another one, in memory by default.
+
+    A table that takes long to make is made once, and each test works on a copy.
+    """
+    store = into or MemoryStore(f"memory://made-{next(_NAMES)}")
+    for info in source.list(""):
+        store.put(info.path, source.find(info.path, size_max=1 << 30) or b"")
+    return store
+
+
+def copy_of(table: Table) -> Table:
+    """Return a table in memory with the same files."""
+    return Table.open(copied(table._handle.store).address.uri)
