@@ -60,17 +60,13 @@ def test_values_that_rows_bring_never_come_under_another_name(first: str) -> Non
 
 
 def test_rows_that_bring_a_part_of_a_column_with_another_name_now_are_a_conflict() -> None:
-    table = _nested()
+    first = pa.table({"id": [1], "s": [{"a": 1}]})
+    table = build.make("id bigint, s struct<a: bigint>", upsert=first)
     client = beside(table, "publish", lambda: table.alter.columns().rename("s", "z").commit())
     more = pa.table({"id": [2], "s": [{"a": 1, "n": 2}]})
     with pytest.raises(RetryableConflictError):
         client.insert(more, evolve="add", on_conflict="raise")
     assert len(content(table)) == 1
-
-
-def _nested() -> Table:
-    first = pa.table({"id": [1], "s": [{"a": 1}]})
-    return build.make("id bigint, s struct<a: bigint>", upsert=first)
 
 
 # --- constraints ---------------------------------------------------------------------------------
@@ -85,17 +81,12 @@ def test_a_restore_brings_back_no_row_that_breaks_a_new_constraint(kind: str) ->
     table.upsert(pa.table({"id": ids, "c": pa.array([bad, *ids[1:]], _INT)}))
     with_bad = table.version
     table.delete(where="c is null" if bad is None else "c < 0")
-    client = _validating(table, lambda: table.versions.restore(version=with_bad))
+    client = beside(table, "publish", lambda: table.versions.restore(version=with_bad))
     change = client.alter.columns()
     change = change.require("c") if bad is None else change.add_check("pos", "c >= 0")
     with pytest.raises(ConstraintError):
         change.commit()
     assert again(table).alter.columns().commit(dry_run=True).field("c").nullable
-
-
-def _validating(table: Table, act: Callable[[], object]) -> Table:
-    """Return a client beside which something happens after it has looked at the rows."""
-    return beside(table, "publish", act)
 
 
 def test_a_constraint_is_compared_with_the_column_that_has_its_name_in_the_end() -> None:
@@ -104,7 +95,7 @@ def test_a_constraint_is_compared_with_the_column_that_has_its_name_in_the_end()
     def replaced() -> None:
         table.alter.columns().drop("c").add("c", "int", default=-1).commit()
 
-    client = _validating(table, replaced)
+    client = beside(table, "publish", replaced)
     with pytest.raises(ConstraintError):
         client.alter.columns().add_check("pos", "c >= 0").commit()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -29,16 +30,25 @@ def rows(seed: int, *, day: str = "a") -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-def make(table_type: str = "mor", **properties: object) -> Table:
+@cache
+def _made(table_type: str) -> Table:
     table = build.make(
         SCHEMA,
         record_key=(),
         table_type=table_type,
-        properties={"file.size.target": "4KiB", "write.buffer.size": "4MiB", **properties},
+        properties={"file.size.target": "4KiB", "write.buffer.size": "4MiB"},
     )
     whole = rows(0)
     for start in range(0, ROWS, 1_000):
         table.append(whole.slice(start, 1_000))
+    return table
+
+
+def make(table_type: str = "mor", **properties: object) -> Table:
+    """Give a table of four files of its own."""
+    table = build.copy_of(_made(table_type))
+    if properties:
+        table.alter.set(properties)
     return table
 
 
@@ -113,6 +123,7 @@ def test_a_target_of_which_every_row_is_gone_is_left_out() -> None:
 
 
 def test_a_compaction_and_a_clustering_at_once_harm_nobody() -> None:
+    """And a partition is divided by the task size."""
     table = make(**{"compact.small.files": 2})
     now = content(table)
     beside(table, "publish", lambda: table.maintenance.compact(full=True)).maintenance.cluster(
@@ -120,11 +131,7 @@ def test_a_compaction_and_a_clustering_at_once_harm_nobody() -> None:
     )
     assert content(table) == now
     assert not table.check.verify().problems
-
-
-def test_a_clustering_divides_a_partition_by_the_task_size() -> None:
-    table = make(**{"services.task.size": "40KiB"})
-    now = content(table)
+    table.alter.set({"services.task.size": "40KiB"})
     plan = table.maintenance.cluster(order_by="x", kind="sort", dry_run=True)
     assert len(plan.tasks) > 1
     assert len(table.maintenance.cluster(plan).commits) == len(plan.tasks)
@@ -172,7 +179,7 @@ def test_clustered_files_are_of_the_target_size_however_small_the_buffer_is(kind
     )
     text = "the same long text in each row, which takes next to nothing in a file " * 4
     chance = np.random.default_rng(5)
-    for _ in range(12):
+    for _ in range(8):
         columns = {name: chance.permutation(3_000) for name in ("x", "y")}
         table.append(pa.table({**columns, "text": [text] * 3_000}))
     before = table.scan().to_arrow().sort_by([("x", "ascending"), ("y", "ascending")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -20,6 +21,7 @@ from plait import (
 )
 from plait.definition import features
 from plait.definition.create import define_table
+from plait.model.stream import Position
 from plait.storage.memory import MemoryStore
 from plait.testing import (
     Fault,
@@ -33,8 +35,10 @@ from plait.timeline import paths
 from plait.txn.recovery import roll_back_failed
 from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import open_handle
+from plait.write.writer import Writer
 from tests.support import build
-from tests.support.build import LITTLE, again, listed, rows
+from tests.support.build import LITTLE, again, listed, rows, uri_of
+from tests.support.protocol import beside
 
 Rows = list[tuple[int, int]]
 _NUMBERS = itertools.count()
@@ -59,6 +63,12 @@ def sound(table: Table) -> None:
 @pytest.fixture(params=["cow", "mor"])
 def table(request: pytest.FixtureRequest) -> Table:
     return make(request.param)
+
+
+@pytest.fixture
+def t() -> Table:
+    """Give a table to a test for which its type makes no difference."""
+    return make()
 
 
 # --- restore -----------------------------------------------------------------------------------
@@ -107,107 +117,83 @@ def test_changes_across_restores_lead_from_the_first_rows_to_the_last(table: Tab
         assert rows == dict(listed(table, version=until)), (since, until)
 
 
-def test_a_restore_of_the_version_before_a_restore_undoes_it(table: Table) -> None:
-    upsert(table, 1, 1, commit_id="one")
-    upsert(table, 2, 2, commit_id="two")
-    undone = table.versions.restore(version=1)
+def test_a_restore_of_the_version_before_a_restore_undoes_it(t: Table) -> None:
+    upsert(t, 1, 1, commit_id="one")
+    upsert(t, 2, 2, commit_id="two")
+    undone = t.versions.restore(version=1)
     assert undone.plan.commit_ids == ("two",)
-    assert [each.undone_by for each in table.inspect.history()] == [
+    assert [each.undone_by for each in t.inspect.history()] == [
         None,
         undone.version,
         None,
         None,
     ]
-    back = table.versions.restore(version=undone.version - 1)
+    back = t.versions.restore(version=undone.version - 1)
     assert [each.version for each in back.plan.returned] == [2]
     assert back.plan.reverted == ()
-    assert upsert(table, 2, 2, commit_id="two") == 2
-    assert listed(table) == [(1, 1), (2, 2)]
-    sound(table)
+    assert upsert(t, 2, 2, commit_id="two") == 2
+    assert listed(t) == [(1, 1), (2, 2)]
+    sound(t)
 
 
-def test_a_restore_of_what_is_there_decides_nothing(table: Table) -> None:
-    upsert(table, 1, 1)
-    assert table.versions.restore(version=table.version).version is None
-    table.versions.savepoint("here")
-    assert table.versions.restore(savepoint="here").version is None
-
-
-def test_undo_takes_back_one_commit_of_rows_after_the_other(table: Table) -> None:
-    upsert(table, 1, 1)
-    upsert(table, 2, 1, 2)
-    table.alter.set({"commit.retries": 3})
-    assert table.versions.undo(dry_run=True).to == 1
-    table.versions.undo()
-    assert listed(table) == [(1, 1)]
-    assert table.properties["commit.retries"] == "3"
-    table.versions.undo()
-    assert listed(table) == []
+def test_undo_takes_back_one_commit_of_rows_after_the_other(t: Table) -> None:
+    """Over decisions that change no row, and nothing if there is nothing."""
+    upsert(t, 1, 1)
+    upsert(t, 2, 1, 2)
+    assert t.versions.restore(version=t.version).version is None
+    plan = t.versions.undo(dry_run=True)
+    assert plan.to == 1
+    t.alter.set({"commit.retries": 3})
+    t.versions.savepoint("here")
+    assert t.versions.restore(savepoint="here").version is None
+    assert t.versions.restore(plan).version == t.version
+    assert listed(t) == [(1, 1)]
+    assert t.properties["commit.retries"] == "3"
+    t.versions.undo()
+    assert listed(t) == []
     with pytest.raises(InstantNotFoundError):
-        table.versions.undo()
+        t.versions.undo()
 
 
-def test_a_restore_undoes_no_commit_that_its_plan_did_not_show(table: Table) -> None:
-    upsert(table, 1, 1)
-    plan = table.versions.undo(dry_run=True)
-    late = upsert(table, 2, 2)
+def test_a_restore_undoes_no_commit_that_its_plan_did_not_show(t: Table) -> None:
+    upsert(t, 1, 1)
+    plan = t.versions.undo(dry_run=True)
+    late = upsert(t, 2, 2)
     with pytest.raises(RestoreRefusedError) as refused:
-        table.versions.restore(plan)
+        t.versions.restore(plan)
     assert refused.value.facts["versions"] == [late]
-    assert listed(table) == [(1, 1), (2, 2)]
+    for named in ({}, {"version": 0, "savepoint": "x"}, {"version": True}):
+        with pytest.raises(OptionError):
+            t.versions.restore(**named, dry_run=True)
+    assert listed(t) == [(1, 1), (2, 2)]
 
 
-def test_a_restore_goes_on_over_decisions_that_change_no_row(table: Table) -> None:
-    upsert(table, 1, 1)
-    plan = table.versions.undo(dry_run=True)
-    table.alter.set({"commit.retries": 3})
-    table.versions.savepoint("late")
-    assert table.versions.restore(plan).version == table.version
-    assert listed(table) == []
-
-
-def test_a_writer_that_meets_a_restore_fails(table: Table) -> None:
-    """INV-07: what it rests on may be gone."""
-    upsert(table, 1, 1)
-    writer = table.writer("upsert", on_conflict="retry").__enter__()
-    writer.write(pa.table({"id": [5], "v": [5]}))
-    again(table).versions.undo()
-    with pytest.raises(IncompatibleConflictError):
-        writer.__exit__(None, None, None)
-    assert listed(table) == []
-    sound(table)
-
-
-@pytest.mark.parametrize("named", [{}, {"version": 0, "savepoint": "x"}, {"version": True}])
-def test_a_restore_wants_exactly_one_version(table: Table, named: dict[str, object]) -> None:
-    with pytest.raises(OptionError):
-        table.versions.restore(**named, dry_run=True)
-
-
-@pytest.mark.long(1)
-def test_a_large_restore_writes_manifests_under_a_record(table: Table) -> None:
-    wide = build.make("id bigint", buckets=400)
-    wide.upsert(pa.table({"id": range(4_000)}))
-    assert wide.versions.undo().plan.files_removed > 256
-    assert wide.scan().count() == 0
-    report = wide.versions.restore(version=1)
-    assert report.plan.files_added > 256
-    assert wide.scan().count() == 4_000
-    assert wide.inspect.timeline().pending == ()
-    sound(wide)
+def test_a_savepoint_is_set_once(t: Table) -> None:
+    upsert(t, 1, 1)
+    first = t.versions.savepoint("a", version=1)
+    assert t.versions.savepoint("a") == first
+    assert t.versions.savepoint("a", version=1) == first
+    upsert(t, 2, 1)
+    for version in (2, None):  # last week's is not what is wanted now
+        with pytest.raises(OptionError, match="version 1 already"):
+            t.versions.savepoint("a", version=version)
+    for name in ("", "-a", "a b", "x" * 101):
+        with pytest.raises(OptionError):
+            t.versions.savepoint(name)
+    with pytest.raises(InstantNotFoundError):
+        t.versions.savepoint("b", version=99)
+    assert [each.to_dict() for each in t.versions.savepoints] == [{"name": "a", "version": 1}]
 
 
 @pytest.mark.long(1)
 @pytest.mark.parametrize("nth", [1, 2])
 def test_a_large_restore_that_dies_leaves_what_recovery_removes(nth: int) -> None:
     """INV-06: its record explains its manifests."""
-    uri = f"memory://restore-dying-{next(_NUMBERS)}"
-    wide = Table.create(uri, "id bigint", record_key="id", buckets=400)
-    wide.upsert(pa.table({"id": range(4_000)}))
+    wide = build.make("id bigint", buckets=400, upsert=rows(range(4_000)))
     store = wide._handle.store
     before = [info.path for info in store.list(paths.MANIFESTS)]
     fault = Fault("crash_before", "put_if_absent", nth=nth)  # of the manifest, of the slot
-    dying, _ = open_wrapped(uri, lambda store: FaultStore(store, [fault]))
+    dying, _ = open_wrapped(uri_of(wide), lambda store: FaultStore(store, [fault]))
     with pytest.raises(SimulatedCrashError):
         dying.versions.undo()
     assert len(wide.inspect.timeline().pending) == 1
@@ -215,7 +201,11 @@ def test_a_large_restore_that_dies_leaves_what_recovery_removes(nth: int) -> Non
     roll_back_failed(wide._handle, reason="dead", everything=True)
     assert wide.inspect.timeline().pending == ()
     assert [info.path for info in store.list(paths.MANIFESTS)] == before
-    assert wide.versions.undo().version == wide.version
+    undone = wide.versions.undo()
+    assert (undone.version, wide.scan().count()) == (wide.version, 0)
+    assert undone.plan.files_removed > 256
+    assert wide.versions.restore(version=1).plan.files_added > 256
+    assert wide.scan().count() == 4_000
     sound(wide)
 
 
@@ -247,8 +237,11 @@ def test_a_savepoint_stays_readable_behind_the_horizon(table: Table) -> None:
     sound(table)
 
 
-def test_a_dropped_savepoint_lets_its_files_go(table: Table) -> None:
+def test_a_dropped_savepoint_lets_its_files_go_and_leaves_its_feature(table: Table) -> None:
+    """A client that does not know restores must refuse the table from then on."""
     upsert(table, 1, *range(20))
+    timeline = table._handle.cache.timeline
+    assert timeline.find(table.version).features == features.FEATURES
     table.versions.savepoint("monday")
     table.overwrite(pa.table({"id": [1], "v": [1]}))
     upsert(table, 2, 1)
@@ -261,6 +254,10 @@ def test_a_dropped_savepoint_lets_its_files_go(table: Table) -> None:
         table.scan(version=1)
     with pytest.raises(InstantNotFoundError):
         table.versions.drop_savepoint("monday")
+    for value in range(4):
+        upsert(table, value, 1)
+        assert features.RESTORES in timeline.find(table.version).features
+    assert features.RESTORES in again(table)._handle.cache.refresh().lineage.features
     sound(table)
 
 
@@ -275,68 +272,45 @@ def test_a_file_that_came_back_is_not_cleaned_because_it_was_removed_before(tabl
     sound(table)
 
 
-def test_a_savepoint_is_set_once(table: Table) -> None:
-    upsert(table, 1, 1)
-    first = table.versions.savepoint("a", version=1)
-    assert table.versions.savepoint("a") == first
-    assert table.versions.savepoint("a", version=1) == first
-    upsert(table, 2, 1)
-    for version in (2, None):  # last week's is not what is wanted now
-        with pytest.raises(OptionError, match="version 1 already"):
-            table.versions.savepoint("a", version=version)
-    for name in ("", "-a", "a b", "x" * 101):
-        with pytest.raises(OptionError):
-            table.versions.savepoint(name)
-    with pytest.raises(InstantNotFoundError):
-        table.versions.savepoint("b", version=99)
-    assert [each.to_dict() for each in table.versions.savepoints] == [{"name": "a", "version": 1}]
-
-
-def test_only_a_table_that_uses_restores_names_their_feature(table: Table) -> None:
-    """A client that does not know them must refuse the table from then on."""
-    upsert(table, 1, 1)
-    timeline = table._handle.cache.timeline
-    assert timeline.find(table.version).features == features.FEATURES
-    table.versions.savepoint("a")
-    table.versions.drop_savepoint("a")
-    for value in range(6):
-        upsert(table, value, 1)
-        assert features.RESTORES in timeline.find(table.version).features
-    assert features.RESTORES in again(table)._handle.cache.refresh().lineage.features
-
-
 # --- commit ids and streams --------------------------------------------------------------------
 
 
-def test_a_commit_id_that_was_undone_raises_until_a_replay_names_it(table: Table) -> None:
+def test_a_commit_id_that_was_undone_raises_until_a_replay_names_it(t: Table) -> None:
     """INV-16."""
-    first = upsert(table, 1, 1, commit_id="a")
-    stale = again(table)
+    first = upsert(t, 1, 1, commit_id="a")
+    stale = again(t)
     assert stale.inspect.find_commit("a").version == first
-    restore = table.versions.undo().version
-    for each in (table, stale, again(table)):
+    restore = t.versions.undo().version
+    for each in (t, stale, again(t)):
         with pytest.raises(UndoneError) as undone:
             upsert(each, 1, 1, commit_id="a")
         assert (undone.value.facts["version"], undone.value.facts["restore"]) == (first, restore)
         with pytest.raises(UndoneError):
             each.inspect.find_commit("a")
-    assert table.versions.replay(commit_ids=["a"]).plan.commit_ids == ("a",)
+    assert t.versions.replay(commit_ids=["a"]).plan.commit_ids == ("a",)
     assert stale.inspect.find_commit("a") is None
     second = upsert(stale, 1, 1, commit_id="a")
-    assert upsert(table, 1, 1, commit_id="a") == second > first
-    table.versions.undo()
+    assert upsert(t, 1, 1, commit_id="a") == second > first
+    t.versions.undo()
     with pytest.raises(UndoneError):  # the replay was for the first
-        upsert(table, 1, 1, commit_id="a")
-    sound(table)
+        upsert(t, 1, 1, commit_id="a")
+    sound(t)
 
 
-def test_a_restore_may_contain_the_replay(table: Table) -> None:
-    upsert(table, 1, 1, commit_id="a")
-    epoch(table, "", "1")
-    table.versions.restore(version=0, replay=True)
-    assert upsert(table, 1, 1, commit_id="a") == table.version
-    assert epoch(table, "", "1") == table.version
-    sound(table)
+def test_a_restore_may_contain_the_replay(t: Table) -> None:
+    """INV-16: the operator's word holds for commit ids as for streams, and for earlier restores."""
+    upsert(t, 1, 1, commit_id="a")
+    epoch(t, "", "1")
+    t.versions.restore(version=0, replay=True)
+    assert upsert(t, 1, 1, commit_id="a") == t.version
+    assert epoch(t, "", "1") == t.version
+    sound(t)
+    t.versions.undo()
+    t.versions.undo()
+    plan = t.versions.restore(version=0, dry_run=True)
+    assert plan.commit_ids == ("a",)
+    t.versions.restore(plan, replay=True)
+    assert upsert(t, 2, 1, commit_id="a") == t.version
 
 
 def epoch(table: Table, start: str, end: str, value: int = 0) -> int:
@@ -351,101 +325,101 @@ def epoch(table: Table, start: str, end: str, value: int = 0) -> int:
     return writer.result.version
 
 
-def test_a_stream_whose_last_epoch_was_undone_stops_until_a_replay(table: Table) -> None:
+def test_a_stream_whose_last_epoch_was_undone_stops_until_a_replay(t: Table) -> None:
     """INV-09, INV-16: neither the epoch nor the next one is applied; an older one is known."""
-    first = epoch(table, "", "1")
-    second = epoch(table, "1", "2")
-    stale = again(table)
+    first = epoch(t, "", "1")
+    second = epoch(t, "1", "2")
+    stale = again(t)
     assert epoch(stale, "1", "2") == second
-    restored = table.versions.restore(version=first)
+    restored = t.versions.restore(version=first)
     assert restored.plan.applications == ("loader",)
-    for each in (table, stale, again(table)):
+    for each in (t, stale, again(t)):
         for start, end in (("1", "2"), ("2", "3"), ("7", "9")):
             with pytest.raises(UndoneError):
                 epoch(each, start, end)
         assert epoch(each, "", "1") == first
-    report = table.versions.replay(applications=["loader"])
+    report = t.versions.replay(applications=["loader"])
     assert [each.version for each in report.plan.applications] == [first]
-    assert table.stream("loader").position.end == "1"
+    assert t.stream("loader").position.end == "1"
     with pytest.raises(EpochUnknownError):
         epoch(stale, "2", "3")
     third = epoch(stale, "1", "2", value=5)
-    assert epoch(table, "1", "2", value=5) == third
+    assert epoch(t, "1", "2", value=5) == third
     with pytest.raises(EpochRewoundError):  # the rows that were undone
-        epoch(table, "1", "2")
-    audit = table.stream("loader").audit()
+        epoch(t, "1", "2")
+    audit = t.stream("loader").audit()
     assert audit.problems == ()
     assert [(each.epoch, each.undone_by) for each in audit.epochs] == [
         (0, None),
         (1, restored.version),
         (1, None),
     ]
-    sound(table)
+    sound(t)
 
 
-def test_a_restore_that_undoes_a_replay_stops_the_stream_again(table: Table) -> None:
+def test_a_restore_that_undoes_a_replay_stops_the_stream_again(t: Table) -> None:
     """INV-09: else an epoch would be applied twice (the model ``lineage``)."""
-    epoch(table, "", "1")
-    undone = table.versions.restore(version=0).version
-    table.versions.replay()
-    assert table.stream("loader").position is None
-    table.versions.restore(version=undone - 1)
-    assert epoch(table, "", "1") == 1  # the table contains it again
+    epoch(t, "", "1")
+    undone = t.versions.restore(version=0).version
+    t.versions.replay()
+    assert t.stream("loader").position is None
+    t.versions.restore(version=undone - 1)
+    assert epoch(t, "", "1") == 1  # the table contains it again
     with pytest.raises(UndoneError):
-        epoch(table, "1", "2")
-    table.versions.replay(applications=["loader"])
-    assert table.stream("loader").position.version == 1
-    epoch(table, "1", "2")
-    assert table.scan().count() == 2
-    sound(table)
+        epoch(t, "1", "2")
+    t.versions.replay(applications=["loader"])
+    assert t.stream("loader").position.version == 1
+    epoch(t, "1", "2")
+    assert t.scan().count() == 2
+    sound(t)
 
 
 def test_an_epoch_is_not_applied_twice_when_the_restore_before_its_replay_is_undone(
-    table: Table,
+    t: Table,
 ) -> None:
     """INV-09: the position comes from the replay, and the replay is undone."""
-    epoch(table, "", "1")
-    second = epoch(table, "1", "2")
-    undone = table.versions.restore(version=1).version
-    table.versions.replay()
-    table.versions.restore(version=undone - 1)
-    assert epoch(table, "1", "2") == second
+    epoch(t, "", "1")
+    second = epoch(t, "1", "2")
+    undone = t.versions.restore(version=1).version
+    t.versions.replay()
+    t.versions.restore(version=undone - 1)
+    assert epoch(t, "1", "2") == second
     for start, end, value in (("1", "2", 9), ("2", "3", 0)):
         with pytest.raises((UndoneError, EpochRewoundError)):
-            epoch(table, start, end, value=value)
-    table.versions.replay()
-    assert epoch(table, "2", "3") == table.version
-    assert table.scan().count() == 3
-    sound(table)
+            epoch(t, start, end, value=value)
+    t.versions.replay()
+    assert epoch(t, "2", "3") == t.version
+    assert t.scan().count() == 3
+    sound(t)
 
 
 def test_an_epoch_that_is_undone_while_its_rows_are_compared_is_not_called_applied(
-    table: Table,
+    t: Table,
 ) -> None:
     """INV-16."""
-    epoch(table, "", "1")
-    stream = table.stream("loader")
+    epoch(t, "", "1")
+    stream = t.stream("loader")
     token = stream.token(0, "", "1")
     writer = stream.writer_of(token, "upsert", on_conflict="raise", on_duplicate="raise")
     writer.__enter__()
     writer.write(pa.table({"id": [100], "v": [0]}))
-    other = again(table)
+    other = again(t)
     other.versions.undo()
     other.versions.replay()
     with pytest.raises(UndoneError):
         writer.__exit__(None, None, None)
-    assert epoch(table, "", "1") == table.version
+    assert epoch(t, "", "1") == t.version
 
 
-def test_a_replay_names_only_what_is_undone(table: Table) -> None:
-    upsert(table, 1, 1, commit_id="a")
-    epoch(table, "", "1")
-    assert table.versions.replay().version is None
+def test_a_replay_names_only_what_is_undone(t: Table) -> None:
+    upsert(t, 1, 1, commit_id="a")
+    epoch(t, "", "1")
+    assert t.versions.replay().version is None
     for named in ({"applications": ["loader"]}, {"commit_ids": ["a"]}, {"commit_ids": ["b"]}):
         with pytest.raises(OptionError):
-            table.versions.replay(**named)
-    table.versions.restore(version=0)
-    plan = table.versions.replay(dry_run=True)
+            t.versions.replay(**named)
+    t.versions.restore(version=0)
+    plan = t.versions.replay(dry_run=True)
     assert [each.application for each in plan.applications] == ["loader"]
     assert plan.commit_ids == ("a",)
 
@@ -483,3 +457,104 @@ def test_time_travel_reads_undone_versions_and_times_before_a_restore() -> None:
     assert len(table.scan(as_of=times[1]).to_arrow()) == 2
     assert len(table.scan(as_of=times[2]).to_arrow()) == 3
     assert len(table.scan(version=2).to_arrow()) == 2
+
+
+# --- beside writers ------------------------------------------------------------------------------
+
+ROWS = pa.table({"id": [1, 2], "v": [5, 5]})
+
+
+def by_commit_id(table: Table) -> None:
+    table.upsert(ROWS, commit_id="one")
+
+
+def by_epoch(table: Table) -> None:
+    after: Position | None = None
+    with table.stream("s").writer("upsert", after=after, end="1", on_conflict="raise") as writer:
+        assert isinstance(writer, Writer)
+        writer.write(ROWS)
+
+
+Write = Callable[[Table], object]
+
+
+@pytest.mark.parametrize("write", [by_commit_id, by_epoch])
+def test_what_was_let_through_while_it_was_written_says_so_and_is_applied_when_sent_again(
+    write: Write,
+) -> None:
+    """INV-16: somebody sent the same, and a restore undid it and let it be applied again."""
+    table = build.make(upsert=rows(2, v=1))
+
+    def meanwhile() -> None:
+        write(table)
+        table.versions.undo(replay=True)
+
+    with pytest.raises(UndoneError) as caught:
+        write(beside(table, "publish", meanwhile))
+    assert "send it again" in caught.value.hint
+    assert table.scan().count() == 1
+    write(table)
+    assert table.scan().count() == 2
+
+
+@pytest.mark.parametrize("write", [by_commit_id, by_epoch])
+def test_what_was_undone_while_it_was_written_needs_a_replay(write: Write) -> None:
+    """INV-16."""
+    table = build.make(upsert=rows(2, v=1))
+
+    def meanwhile() -> None:
+        write(table)
+        table.versions.undo()
+
+    with pytest.raises(UndoneError) as caught:
+        write(beside(table, "publish", meanwhile))
+    assert "Table.replay" in caught.value.hint
+    with pytest.raises(UndoneError):
+        write(table)
+    table.versions.replay()
+    write(table)
+    assert table.scan().count() == 2
+
+
+def dated(*ids: int) -> pa.Table:
+    times = pa.array([0] * len(ids), pa.timestamp("us", "UTC"))
+    return pa.table({"id": ids, "at": times, "v": [1] * len(ids)})
+
+
+def by_predicate(table: Table) -> None:
+    table.overwrite(dated(9), where="id = 9", on_conflict="retry")
+
+
+def by_update(table: Table) -> None:
+    table.update({"v": "v + 1"}, where="id < 5", on_conflict="retry")
+
+
+def by_reads(table: Table) -> None:
+    with table.transaction() as block:
+        block.scan(where="id < 5").to_arrow()
+        block.upsert(dated(9))
+
+
+@pytest.mark.parametrize("write", [by_predicate, by_update, by_reads])
+def test_a_writer_that_meets_a_restore_to_another_layout_and_later_rows_is_refused_by_name(
+    write: Write,
+) -> None:
+    """INV-07: what came after the restore is not judged by the partitions of before it."""
+    table = build.make(
+        "id bigint, at timestamp, v bigint",
+        partition_by="month(at)",
+        unique="partition",
+        isolation="serializable",
+    )
+    table.upsert(dated(1, 2))
+    version = table.version
+    table.layout.repush(partition_by="truncate(4, id)")
+    assert version is not None
+
+    def meanwhile() -> None:
+        table.versions.restore(version=version)
+        table.upsert(dated(3))
+
+    with pytest.raises(IncompatibleConflictError, match="restore"):
+        write(beside(table, "publish", meanwhile))
+    assert table.scan().to_arrow().num_rows == 3

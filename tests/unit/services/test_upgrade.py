@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -18,11 +18,10 @@ from plait.services.definition.upgrade import FeaturePlan
 from plait.state.checkpoint import load_newest
 from plait.state.state import usable_features
 from plait.timeline import paths
-from tests.support.build import LITTLE
+from tests.support import build
+from tests.support.build import LITTLE, again, uri_of
 from tests.support.forge import rewrite
-from tests.support.memory import forget
 
-URI = "memory://upgrade"
 BASE = list(FEATURES)
 ALL = closed(KNOWN)
 
@@ -34,20 +33,9 @@ def rows(*ids: int) -> pa.Table:
 
 
 @pytest.fixture
-def t() -> Iterator[Table]:
-    for uri in (URI, f"{URI}-eu"):
-        forget(uri)
-    t = Table.create(
-        URI,
-        "id bigint, day date",
-        record_key="id",
-        table_type="mor",
-        buckets=2,
-        properties=LITTLE,
-    )
-    t.upsert(rows(1, 2))
-    yield t
-    forget(URI)
+def t() -> Table:
+    how = {"table_type": "mor", "buckets": 2, "properties": LITTLE}
+    return build.make("id bigint, day date", **how, upsert=rows(1, 2))
 
 
 def needs(t: Table) -> tuple[set[str], set[str]]:
@@ -63,12 +51,6 @@ def needs(t: Table) -> tuple[set[str], set[str]]:
     return set(decision.features) - {*FEATURES, "writer-features-1"}, set(decision.writer_features)
 
 
-def test_without_a_list_a_table_may_use_what_its_version_of_the_format_has(t: Table) -> None:
-    assert usable_features(t._handle.cache.known()) == closed(VERSIONS[1])
-    assert t.alter.upgrade(dry_run=True).turned_on == ()
-    assert t.alter.upgrade() is None
-
-
 def test_what_a_later_release_brings_is_not_used_until_an_upgrade() -> None:
     """Every client that can open the table knows what it may use: older ones lose nothing."""
     assert "later-1" not in usable((), None, "compatible")
@@ -82,7 +64,7 @@ NEEDS: dict[str, tuple[Callable[[Table], object], str]] = {
     "savepoint": (lambda t: t.versions.savepoint("here"), "restores-1"),
     "ttl": (lambda t: t.alter.set_ttl("day 1d"), "ttl-1"),
     "rows.written": (lambda t: t.alter.set({"rows.written": "on"}), "rows-written-1"),
-    "sink": (lambda t: t.replicas.add(f"eu={URI}-eu"), "replicas-1"),
+    "sink": (lambda t: t.replicas.add(f"eu={uri_of(t)}-eu"), "replicas-1"),
     "default": (lambda t: t.alter.columns().add("n", "int", default=7).commit(), "defaults-1"),
     "repush": (lambda t: t.layout.repush(buckets=4), "repush-1"),
     "compaction": (lambda t: t.upsert(rows(1)) and t.maintenance.compact(full=True), "row-maps-1"),
@@ -106,16 +88,18 @@ def test_what_a_table_may_not_use_is_refused_by_name_and_nothing_is_written(
     call(t)
 
 
-def test_never_lets_only_an_upgrade_turn_features_on(t: Table) -> None:
+def test_who_may_turn_features_on_is_an_option(t: Table) -> None:
+    assert usable_features(t._handle.cache.known()) == closed(VERSIONS[1]), "without a list"
+    assert t.alter.upgrade(dry_run=True).turned_on == ()
+    assert t.alter.upgrade() is None
     t.alter.set({"features.upgrade": "never"})
     with pytest.raises(FeatureError):
         t.versions.savepoint("here")
     assert t.alter.upgrade(dry_run=True).turned_on == ALL
     t.alter.upgrade(features=["restores-1"])
     t.versions.savepoint("here")
-
-
-def test_always_lets_every_decision_turn_features_on(t: Table) -> None:
+    t.versions.drop_savepoint("here")
+    t.alter.set({"features.upgrade": "compatible"})
     t.alter.downgrade(to=BASE)
     t.alter.set({"features.upgrade": "always"})
     t.versions.savepoint("here")
@@ -144,40 +128,26 @@ def test_writers_must_know_what_was_turned_on_and_readers_what_is_used(t: Table)
     assert needs(t) == ({"restores-1"}, {"ttl-1"})
 
 
-def test_a_reader_reads_on_across_an_upgrade_and_a_downgrade(t: Table) -> None:
+def test_plans_and_what_is_decided_already_write_nothing_and_no_reader_notices(t: Table) -> None:
     """INV-04: no row changes, and older versions stay as they are."""
-    before = t.scan().to_arrow()
-    scan = t.scan()
-    t.alter.downgrade(to=BASE)
-    t.alter.upgrade()
-    assert scan.to_arrow() == before
-    assert t.scan().to_arrow() == before
-    assert t.scan(version=1).to_arrow() == before
-    assert t.changes(since=1).to_arrow().num_rows == 0
-
-
-def test_plans_write_nothing(t: Table) -> None:
-    version = t.version
+    version, before, scan = t.version, t.scan().to_arrow(), t.scan()
     t.alter.upgrade(dry_run=True)
     assert t.alter.downgrade(to=BASE, dry_run=True).turned_off == ALL
     assert t.alter.downgrade(to=1, dry_run=True).turned_off == ()
-    assert t.version == version
-
-
-def test_what_is_decided_already_is_not_decided_again(t: Table) -> None:
     assert t.alter.downgrade(to=1) is None
+    for unknown in (["branches-9"], 9, ["ttl"]):
+        with pytest.raises(OptionError):
+            t.alter.downgrade(to=unknown)
+    with pytest.raises(OptionError):
+        t.alter.upgrade(features=["branches-9"])
+    assert t.version == version
     t.alter.downgrade(to=["ttl-1"])
     assert t.alter.downgrade(to=["ttl-1"]) is None
     assert t.alter.upgrade(features=["ttl-1"]) is None
-
-
-@pytest.mark.parametrize("to", [["branches-9"], 9, ["ttl"]])
-def test_an_unknown_feature_or_version_is_refused(t: Table, to: list[str] | int) -> None:
-    with pytest.raises(OptionError):
-        t.alter.downgrade(to=to)
-    if isinstance(to, list):
-        with pytest.raises(OptionError):
-            t.alter.upgrade(features=to)
+    t.alter.upgrade()
+    for each in (scan, t.scan(), t.scan(version=version)):
+        assert each.to_arrow() == before
+    assert t.changes(since=version).to_arrow().num_rows == 0
 
 
 # --- what uses a feature ------------------------------------------------------------------------
@@ -192,7 +162,7 @@ USES: dict[str, tuple[str, Callable[[Table], object], Callable[[Table], object]]
     ),
     "replicas-1": (
         "eu",
-        lambda t: t.replicas.add(f"eu={URI}-eu"),
+        lambda t: t.replicas.add(f"eu={uri_of(t)}-eu"),
         lambda t: t.replicas.remove("eu"),
     ),
     "restores-1": (
@@ -283,10 +253,10 @@ def test_a_repush_is_given_up_when_no_version_and_no_file_is_left_of_it(t: Table
     before = t.scan().to_arrow().sort_by("id")
     t.alter.downgrade(to=BASE)
     assert needs(t) == (set(), set())
-    again = Table.open(URI)
-    assert again.scan().to_arrow().sort_by("id") == before
-    assert again._handle.cache.known().table.former == ()
-    assert again.check.verify().clean
+    other = again(t)
+    assert other.scan().to_arrow().sort_by("id") == before
+    assert other._handle.cache.known().table.former == ()
+    assert other.check.verify().clean
 
 
 @pytest.mark.parametrize("large", [False, True], ids=["small vectors", "vectors in files"])
@@ -313,10 +283,9 @@ def test_a_downgrade_is_planned_after_rows_of_a_repush_were_hidden_and_shown_aga
         assert t._handle.cache.known().folded(t._handle.store).paths().null_count == 0
 
 
-def test_layouts_and_defaults_are_named_with_their_remedy(t: Table) -> None:
-    forget(f"{URI}-laid")
-    laid = Table.create(
-        f"{URI}-laid",
+def test_layouts_and_defaults_are_named_with_their_remedy() -> None:
+    """Also that keys are unique in the table, which never changes."""
+    laid = build.make(
         "a bigint, b bigint, at timestamp",
         record_key=["a", "b"],
         partition_by=["day(at)"],
@@ -327,12 +296,7 @@ def test_layouts_and_defaults_are_named_with_their_remedy(t: Table) -> None:
     assert set(uses) == {"bucket-by-1", "partition-fields-1", "defaults-1"}
     assert all(each.remedy for each in uses.values())
     assert laid.alter.downgrade(to=list(uses), dry_run=True).uses == ()
-
-
-def test_keys_that_are_unique_in_the_table_are_named_with_their_remedy() -> None:
-    """Where keys are unique never changes."""
-    forget(f"{URI}-unique")
-    unique = Table.create(f"{URI}-unique", "id bigint", record_key="id", unique="table")
+    unique = build.make("id bigint", unique="table")
     (use,) = unique.alter.downgrade(to=BASE, dry_run=True).uses
     assert (use.feature, use.what) == ("unique-table-1", "unique='table', which never changes,")
     assert "new table" in use.remedy
@@ -358,7 +322,7 @@ def test_a_rule_that_an_older_schema_has_is_named_with_its_remedy(t: Table) -> N
 
 def older_writer(t: Table, *, knows: list[str] | None) -> object:
     """Begin a write of a client that knows fewer features, or does not say."""
-    writer = Table.open(URI).writer("upsert").__enter__()
+    writer = again(t).writer("upsert").__enter__()
     writer.write(rows(9))
     (record,) = [p for p in t._handle.store.list(paths.PENDING) if p.path.endswith(".requested")]
     document = json.loads(t._handle.store.find(record.path) or b"")
@@ -399,27 +363,24 @@ def test_a_downgrade_is_refused_while_a_live_writer_does_not_know_of_lists(
 def test_a_live_writer_that_knows_of_lists_commits_beside_a_downgrade(t: Table) -> None:
     with t.writer("upsert") as writer:
         writer.write(rows(9))
-        Table.open(URI).alter.downgrade(to=BASE)
+        again(t).alter.downgrade(to=BASE)
     assert t.scan().to_arrow().num_rows == 3
 
 
 def test_a_first_use_that_was_planned_before_a_downgrade_is_refused_after_it(t: Table) -> None:
+    """And a savepoint that was first is found by the downgrade that lost its slot."""
     t.upsert(rows(*range(20)))
     t.upsert(rows(*range(5)))
     plan = t.maintenance.compact(full=True, dry_run=True)
     assert plan.tasks
-    other = Table.open(URI)
+    other = again(t)
     other.alter.downgrade(to=BASE)
     with pytest.raises(FeatureError):
         t.maintenance.compact(plan)
     assert needs(other) == (set(), set())
-
-
-def test_what_uses_a_feature_is_looked_at_on_each_head(t: Table) -> None:
-    """A savepoint that was first is found by the downgrade that lost its slot."""
-    plan = t.alter.downgrade(to=BASE, dry_run=True)
-    assert plan.uses == ()
-    Table.open(URI).versions.savepoint("here")
+    t.alter.upgrade()
+    assert t.alter.downgrade(to=BASE, dry_run=True).uses == ()
+    other.versions.savepoint("here")
     with pytest.raises(FeatureError):
         t.alter.downgrade(to=BASE)
 
@@ -432,7 +393,7 @@ def test_a_table_of_a_newer_plait_is_not_changed(t: Table) -> None:
             features=[*d["features"], "writer-features-1"], writer_features=["checks-9"]
         ),
     )
-    older = Table.open(URI)
+    older = again(t)
     for call in (
         lambda: older.alter.downgrade(to=BASE),
         lambda: older.alter.downgrade(to=["ttl-1"]),
