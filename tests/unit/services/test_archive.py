@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -20,8 +21,8 @@ from plait.services.maintenance.clean import clean
 from plait.services.maintenance.runner import optimize
 from plait.services.verify.checks import verify
 from plait.services.verify.foreign import list_foreign
+from plait.services.verify.repair import Finding, plan_repair, repair
 from plait.state.checkpoint import list_checkpoints, load_checkpoint
-from plait.storage.memory import MemoryStore
 from plait.storage.port import Store
 from plait.testing import CountingStore, Fault, FaultStore, SimClock, SimulatedCrashError
 from plait.timeline import codec, paths
@@ -31,6 +32,7 @@ from plait.txn.recovery import roll_back_failed
 from plait.txn.service import write_record
 from plait.txn.tokens import find_result
 from plait.txn.transaction import AlreadyCommitted
+from tests.support.build import copied
 from tests.support.forge import forge
 from tests.support.protocol import (
     Phases,
@@ -46,19 +48,18 @@ from tests.support.protocol import (
 OPTIONS: dict[str, object] = {"checkpoint.interval": "4", "archive.keep": "3"}
 
 
-def table(writes: int = 20, clock: SimClock | None = None, **options: object) -> MemoryStore:
-    """Make a table with so many commits."""
-    store = memory(clock)
+@cache
+def written(writes: int, **options: object) -> Store:
+    """Make a table with so many commits, once."""
+    store = memory()
     create(store, properties={**OPTIONS, **options})
     write(store, writes)
     return store
 
 
-def copied(store: Store, clock: SimClock | None = None) -> MemoryStore:
-    other = memory(clock)
-    for path in listed(store):
-        other.put(path, store.find(path) or b"")
-    return other
+def table(writes: int = 20, **options: object) -> Store:
+    """Give a table with so many commits."""
+    return copied(written(writes, **options), memory())
 
 
 def write(store: Store, count: int) -> None:
@@ -82,18 +83,47 @@ def archived(store: Store) -> ArchiveReport:
 
 
 def test_old_decisions_move_with_their_bytes_and_the_names_of_slots_stay() -> None:
-    """INV-01."""
+    """INV-01: the oldest slot is emptied first; a plan changes nothing, and is not done twice."""
     store = table()
-    before = slots(store)
-    report = archived(store)
+    before, whole = slots(store), {path: store.find(path) for path in listed(store)}
+    plan = plan_archive(client(store))
+    assert {path: store.find(path) for path in listed(store)} == whole
+    counting = CountingStore(store)
+    report = archive(client(counting), plan)
     assert (report.version, report.plan.first, report.plan.last, report.emptied) == (21, 0, 16, 17)
+    assert archive(client(store), plan).version is None
+    assert archive(client(store)).version is None
     after = slots(store)
     assert list(after) == [*before, 21]
     assert [version for version, body in after.items() if not body] == list(range(17))
+    puts = [c.path for c in counting.calls if c.operation == "replace"]
+    emptied = [path for path in puts if path.startswith(paths.TIMELINE)]
+    assert emptied == [paths.slot(version) for version in range(17)]
     (path,) = report.files
     assert load_archive(store, path) == [before[version] for version in range(17)]
     assert {v: after[v] for v in range(17, 21)} == {v: before[v] for v in range(17, 21)}
     assert [file.path for file in client(store).cache.refresh().archive.files] == [path]
+    assert verify(client(store), data=False).problems == ()
+
+
+def test_the_feature_is_named_by_tables_that_use_it_and_who_slept_needs_no_archive() -> None:
+    store = table()
+    counting = CountingStore(store)
+    late = client(counting)
+    decisions = late.cache.timeline
+    assert all(features.ARCHIVE not in each.features for each in decisions.load_after(-1, limit=99))
+    late.cache.refresh()
+    archive(client(store))
+    write(store, 26)
+    newer = client(store).cache.timeline.load_after(20, limit=99)
+    assert all(features.ARCHIVE in each.features for each in newer)
+    archived(store)
+    state = load_checkpoint(store, list_checkpoints(store)[-1])
+    assert state is not None
+    assert state.archive.last == 16
+    counting.reset()
+    assert late.cache.refresh().version == 48  # it goes on from a checkpoint
+    assert not any(call.path.startswith(paths.ARCHIVE) for call in counting.calls)
 
 
 @pytest.mark.parametrize(("keep", "last"), [(1, 16), (4, 16), (5, 15), (12, 8), (20, 0), (21, -1)])
@@ -107,48 +137,14 @@ def test_only_what_both_kept_checkpoints_cover_moves_and_the_newest_stay(
     assert archived(store).emptied == last + 1
 
 
-@pytest.mark.parametrize("lost", ["missing", "damaged"])
-def test_nothing_moves_without_two_whole_checkpoints(lost: str) -> None:
+def test_nothing_moves_without_two_whole_checkpoints() -> None:
     """INV-11."""
-    store = table(7)
-    assert plan_archive(client(store)).decisions == 0
-    store = table(11)
-    state = paths.checkpoint(8)
-    store.put(state, b"{}") if lost == "damaged" else store.delete([state])
-    assert archive(client(store)).version is None
-    assert len(store.find(paths.slot(0)) or b"") > 0
-
-
-def test_the_oldest_slot_is_emptied_first() -> None:
-    store = table()
-    counting = CountingStore(store)
-    archive(client(counting))
-    emptied = [call.path for call in counting.calls if call.path.startswith(paths.TIMELINE)]
-    puts = [c.path for c in counting.calls if c.operation == "replace" and c.path in emptied]
-    assert puts == [paths.slot(version) for version in range(17)]
-
-
-def test_a_plan_changes_nothing_and_nothing_is_left_to_do_after_it() -> None:
-    store = table()
-    before = {path: store.find(path) for path in listed(store)}
-    plan = plan_archive(client(store))
-    assert {path: store.find(path) for path in listed(store)} == before
-    assert archive(client(store), plan).version == 21
-    assert archive(client(store), plan).version is None, "a plan is not done twice"
-    assert archive(client(store)).version is None
-
-
-def test_the_feature_is_named_by_tables_that_use_it() -> None:
-    store = table()
-    decisions = client(store).cache.timeline
-    assert all(features.ARCHIVE not in each.features for each in decisions.load_after(-1, limit=99))
-    archive(client(store))
-    write(store, 8)
-    newer = client(store).cache.timeline.load_after(20, limit=99)
-    assert all(features.ARCHIVE in each.features for each in newer)
-    state = load_checkpoint(store, list_checkpoints(store)[-1])
-    assert state is not None
-    assert state.archive.last == 16
+    assert plan_archive(client(table(7))).decisions == 0
+    for lost in (None, b"{}"):
+        store, state = table(11), paths.checkpoint(8)
+        store.delete([state]) if lost is None else store.put(state, lost)
+        assert archive(client(store)).version is None
+        assert len(store.find(paths.slot(0)) or b"") > 0
 
 
 # --- what works as before --------------------------------------------------------------------
@@ -209,36 +205,17 @@ def test_a_writer_that_slept_finds_its_window_in_the_archive(sleeper: str) -> No
     assert verify(client(store), data=False).problems == ()
 
 
-def test_a_client_that_slept_goes_on_from_a_checkpoint_and_reads_no_archive() -> None:
-    store = table(6)
-    counting = CountingStore(store)
-    late = client(counting)
-    late.cache.refresh()
-    write(store, 40)
-    archived(store)
-    counting.reset()
-    assert late.cache.refresh().version == 47
-    assert not any(call.path.startswith(paths.ARCHIVE) for call in counting.calls)
-
-
-def test_a_table_whose_checkpoints_are_all_lost_is_opened_from_the_archive() -> None:
-    """INV-11."""
-    store = table()
-    marks, version = live_marks(store), 21
-    archived(store)
-    store.delete([*listed(store, paths.CHECKPOINTS), paths.CHECKPOINT_HINT])
-    assert client(store).cache.refresh().version == version
-    assert live_marks(store) == marks
-    assert verify(client(store), data=False).problems == ()
-
-
-def test_parts_of_checkpoints_that_are_lost_are_made_again_from_the_archive() -> None:
+@pytest.mark.parametrize("whole", [True, False], ids=["checkpoints", "parts"])
+def test_checkpoints_that_are_lost_are_made_again_from_the_archive(whole: bool) -> None:
     """INV-11."""
     store = table()
     marks = live_marks(store)
     archived(store)
-    store.delete([p for p in listed(store, paths.CHECKPOINTS) if p.endswith(".parquet")])
+    lost = [p for p in listed(store, paths.CHECKPOINTS) if whole or p.endswith(".parquet")]
+    store.delete([*lost, paths.CHECKPOINT_HINT] if whole else lost)
+    assert client(store).cache.refresh().version == 21
     assert live_marks(store) == marks
+    assert not whole or verify(client(store), data=False).problems == ()
 
 
 # --- twice, killed, taken for dead -----------------------------------------------------------
@@ -257,6 +234,16 @@ def test_two_archives_at_once_do_no_harm(moment: str) -> None:
     assert not any(slots(store)[version] for version in range(17))
 
 
+def test_an_archive_is_no_rival_of_a_single_writer() -> None:
+    """INV-15."""
+    store = memory()
+    create(store, properties=OPTIONS, concurrency="single_writer")
+    write(store, 12)
+    during = Phases(on={"publish": lambda: upsert(client(store), 1)})
+    assert archive(client(store, observer=during)).version == 14
+    assert verify(client(store), data=False).problems == ()
+
+
 @pytest.mark.slow
 def test_an_archive_that_is_killed_anywhere_is_finished_or_taken_back_by_the_next() -> None:
     """INV-01, INV-06: whatever it left."""
@@ -267,7 +254,7 @@ def test_an_archive_that_is_killed_anywhere_is_finished_or_taken_back_by_the_nex
     archive(client(calls))
     for number in range(1, calls.calls + 1):
         clock = SimClock()
-        store = copied(whole, clock)
+        store = copied(whole, memory(clock))
         dying = FaultStore(store, [Fault("crash_before", nth=number)])
         with pytest.raises(SimulatedCrashError):
             archive(client(dying, clock))
@@ -327,17 +314,6 @@ def test_a_late_file_of_an_archive_that_was_rolled_back_is_deleted_by_a_clean() 
     assert listed(store, paths.ARCHIVE) == []
 
 
-def test_an_archive_is_no_rival_of_a_single_writer() -> None:
-    """INV-15."""
-    store = memory()
-    create(store, properties=OPTIONS, concurrency="single_writer")
-    write(store, 20)
-    during = Phases(on={"publish": lambda: upsert(client(store), 1)})
-    report = archive(client(store, observer=during))
-    assert report.version == 22
-    assert verify(client(store), data=False).problems == ()
-
-
 # --- files -----------------------------------------------------------------------------------
 
 
@@ -345,7 +321,7 @@ def test_an_archive_is_no_rival_of_a_single_writer() -> None:
 def test_the_number_of_files_stays_bounded_and_each_decision_is_copied_a_few_times() -> None:
     store = table(8)
     written = 0
-    rounds = 60
+    rounds = 30
     for _ in range(rounds):
         write(store, 4)
         report = archive(client(store))
@@ -359,14 +335,39 @@ def test_the_number_of_files_stays_bounded_and_each_decision_is_copied_a_few_tim
     assert verify(client(store), data=False).problems == ()
 
 
-def test_a_file_holds_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_history_moves_in_several_archives_and_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that is killed reads little again; the next one goes on where it ended."""
+    monkeypatch.setattr("plait.services.maintenance.archive._DECISIONS_MAX", 7)
     monkeypatch.setattr("plait.services.maintenance.archive.BYTES_MAX", 5_000)
-    store = table()
+    store, lasts = table(28), list[int]()
     before = slots(store)
-    report = archived(store)
-    assert len(report.files) > 3
-    moved = [body for path in report.files for body in load_archive(store, path)]
-    assert moved == [before[version] for version in range(17)]
+    while (plan := plan_archive(client(store))).decisions:
+        assert plan.decisions <= 7
+        assert archive(client(store), plan).version is not None
+        lasts.append(plan.last)
+    assert lasts[:3] == [6, 13, 20]
+    files = client(store).cache.refresh().archive.files
+    assert len(files) > 3
+    moved = [body for file in files for body in load_archive(store, file.path)]
+    assert moved == [before[version] for version in range(lasts[-1] + 1)]
+    assert verify(client(store), data=False).problems == ()
+
+
+def test_an_archive_goes_on_when_its_file_was_merged_and_cleaned_meanwhile() -> None:
+    """INV-01: nothing is damaged, and it is told so."""
+    store = table()
+
+    def others() -> None:
+        write(store, 40)
+        assert archive(client(store)).plan.merged
+        clean(client(store))
+
+    report = archive(client(store, observer=Phases(on={"empty": others})))
+    (path,) = report.files
+    assert path not in listed(store, paths.ARCHIVE), "it is gone, so the test sees what it is for"
+    assert verify(client(store), data=False).problems == ()
 
 
 def test_a_reader_that_knows_a_file_which_was_merged_finds_the_decision_in_the_new_one() -> None:
@@ -463,6 +464,42 @@ def test_slots_that_no_decision_archived_are_damage() -> None:
     assert ("INV-01", paths.slot(17)) in [(each.invariant, each.path) for each in problems]
 
 
+def findings(store: Store, backup: Store | None = None) -> list[Finding]:
+    """Return what is wrong with the metadata: the data files here are no Parquet."""
+    plan = plan_repair(client(store), backup)
+    return [each for each in plan.findings if each.kind in ("slot", "archive")]
+
+
+@pytest.mark.parametrize("kind", ["missing", "damaged"])
+def test_a_lost_slot_is_taken_from_the_archive(kind: str) -> None:
+    """INV-01: also one that was emptied, since its name must be there."""
+    store = table()
+    before = slots(store)
+    archived(store)
+    for version in (3, 16):
+        path = paths.slot(version)
+        store.delete([path]) if kind == "missing" else store.put(path, b"damaged")
+        report = repair(client(store), plan_repair(client(store)))
+        assert [finding.id for finding in report.mended] == [f"slot:{path}"]
+        assert findings(store) == []
+        assert store.find(path) == before[version]
+
+
+def test_a_file_of_the_archive_is_taken_from_a_copy_and_from_nowhere_else() -> None:
+    store = table()
+    archived(store)
+    backup = copied(store)
+    path = damage(store, "flip")
+    (finding,) = findings(store)
+    assert (finding.id, finding.answer) == (f"archive:{path}", "lost")
+    other = copied(backup)
+    other.put(path, b"not the same")
+    assert findings(store, other)[0].answer == "lost"
+    repair(client(store), plan_repair(client(store), backup), backup)
+    assert findings(store) == []
+    assert store.find(path) == backup.find(path)
+
+
 # --- what it costs ---------------------------------------------------------------------------
 
 
@@ -489,7 +526,7 @@ def test_calls_of_a_commit_and_of_history_do_not_grow_with_the_archive() -> None
             found.append(counting.counts())
         return found
 
-    plain, large = table(85), table(81)
+    plain, large = table(65), table(61)
     archived(large)
     for _ in range(3):
         upsert(client(large), 0)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from plait.errors import InstantExpiredError
@@ -11,6 +14,9 @@ from plait.model.decision import Cleaned, ReadSet
 from plait.model.instant import Instant, Operation
 from plait.model.request import WriteRequest
 from plait.services.maintenance.clean import clean, plan_clean, undo_clean
+from plait.services.maintenance.restore import plan_restore, restore
+from plait.services.maintenance.retention import unneeded
+from plait.services.maintenance.savepoint import set_savepoint
 from plait.services.verify.checks import verify
 from plait.state.checkpoint import list_checkpoints
 from plait.state.state import TableState
@@ -23,7 +29,7 @@ from plait.txn.read_pin import TTL_S, ReadPin
 from plait.txn.recovery import roll_back, roll_back_failed
 from plait.txn.table_decisions import set_properties
 from plait.txn.transaction import OptimisticTransaction
-from tests.support.build import LITTLE
+from tests.support.build import LITTLE, make
 from tests.support.forge import forge
 from tests.support.protocol import (
     Phases,
@@ -58,33 +64,22 @@ def sound(store: Store) -> None:
 
 
 def test_files_of_the_past_are_condemned_and_deleted(store: MemoryStore, clock: SimClock) -> None:
-    """INV-05."""
-    report = clean(client(store, clock))
-    assert (report.version, len(report.deleted), report.spared) == (5, 3, ())
-    assert len(files(store)) == 1
-    assert live_marks(store) == ["0", "1", "2", "3"]
-    assert client(store).cache.refresh().horizon == 4
-    assert set(report.to_dict()) >= {"deleted", "spared", "late", "plan"}
-    sound(store)
-
-
-def test_nothing_is_deleted_before_its_decision(store: MemoryStore, clock: SimClock) -> None:
     """INV-05: the phase `delete` comes after the decision and before the first deletion."""
     seen: list[tuple[int, int]] = []
 
     def look() -> None:
         seen.append((client(store).cache.refresh().horizon, len(files(store))))
 
-    clean(client(store, clock, observer=Phases(on={"delete": look})))
+    report = clean(client(store, clock, observer=Phases(on={"delete": look})))
     assert seen == [(4, 4)]
+    assert (report.version, len(report.deleted), report.spared) == (5, 3, ())
     assert len(files(store)) == 1
-
-
-def test_a_clean_with_nothing_to_do_decides_nothing(store: MemoryStore, clock: SimClock) -> None:
-    for _ in range(3):
-        report = clean(client(store, clock))
-    assert report.version is None
-    assert client(store).cache.refresh().version == 6  # the second recorded what the first deleted
+    assert live_marks(store) == ["0", "1", "2", "3"]
+    assert client(store).cache.refresh().horizon == 4
+    assert set(report.to_dict()) >= {"deleted", "spared", "late", "plan"}
+    assert clean(client(store, clock)).version == 6  # it records what the first one deleted
+    assert clean(client(store, clock)).version is None
+    assert client(store).cache.refresh().version == 6
     sound(store)
 
 
@@ -137,74 +132,65 @@ def test_what_a_writer_may_need_is_spared_until_it_is_done(
     sound(store)
 
 
-def test_a_write_keeps_what_its_older_read_is_compared_with(
-    store: MemoryStore, clock: SimClock
-) -> None:
-    """INV-05: it names the version that was read, not only the head, before it is staged."""
+def older_read(store: Store, clock: SimClock) -> Callable[[], object]:
+    """Begin a write that names the version that was read, not only the head."""
     request = WriteRequest(Operation.UPSERT, read_set=ReadSet(2, (None,)))
     txn = OptimisticTransaction.begin(client(store, clock), request)
-    report = clean(client(store, clock))
-    assert (len(report.deleted), len(report.spared)) == (1, 2)
-    txn.abort("a test", wrote=False)
-    assert set(report.spared) <= set(clean(client(store, clock)).deleted)
+    return lambda: txn.abort("a test", wrote=False)
 
 
-def test_what_a_reader_may_need_is_spared_until_its_lease_ends(
-    store: MemoryStore, clock: SimClock
+@pytest.mark.parametrize("by", [older_read, lambda store, clock: ReadPin(client(store, clock), 2)])
+def test_what_a_reader_may_need_is_spared_until_it_is_done(
+    store: MemoryStore, clock: SimClock, by: Callable[[Store, SimClock], Any]
 ) -> None:
     """INV-05."""
-    lease = ReadPin(client(store, clock), 2)
+    held = by(store, clock)
     report = clean(client(store, clock))
     assert (len(report.deleted), len(report.spared)) == (1, 2)
-    lease.release()
+    held.release() if isinstance(held, ReadPin) else held()
     assert set(report.spared) <= set(clean(client(store, clock)).deleted)
     assert len(files(store)) == 1
     sound(store)
 
 
-@pytest.mark.parametrize("body", [b"rubbish", b""])
+@pytest.mark.parametrize("damaged", ["record", "empty record", "lease"])
 def test_a_damaged_record_makes_cleaning_wait(
-    store: MemoryStore, clock: SimClock, body: bytes
+    store: MemoryStore, clock: SimClock, damaged: str
 ) -> None:
-    """INV-05: it protects everything, until it is rolled back as dead."""
-    work = Work.begin(client(store, clock), [((), 1)])
-    store.put(paths.requested(work.txn.instant), body)
+    """INV-03, INV-05: it protects everything, until it is rolled back as dead or has expired."""
+    if damaged == "lease":
+        store.put(f"{paths.LEASES}/{7:020d}-{'a' * 16}", b"[" * 100_000)
+    else:
+        work = Work.begin(client(store, clock), [((), 1)])
+        body = b"rubbish" if damaged == "record" else b""
+        store.put(paths.requested(work.txn.instant), body)
     report = clean(client(store, clock))
-    assert report.deleted == ()
-    assert len(report.spared) == 3
-    clock.advance(130)
+    assert (report.deleted, len(report.spared)) == ((), 3)
+    clock.advance(max(TTL_S, 130) + 1)
     report = clean(client(store, clock))
-    assert len(report.rollback.ended) == 1
+    ended = [] if damaged == "lease" else [work.txn.instant]
+    assert [each.instant for each in report.rollback.ended] == ended
     assert len(report.deleted) == 3
+    assert load_pending(store) == []
     sound(store)
 
 
-def test_a_damaged_lease_makes_cleaning_wait(store: MemoryStore, clock: SimClock) -> None:
-    """INV-05."""
-    store.put(f"{paths.LEASES}/{7:020d}-{'a' * 16}", b"[" * 100_000)
-    assert clean(client(store, clock)).deleted == ()
-    clock.advance(TTL_S + 1)
-    assert len(clean(client(store, clock)).deleted) == 3
-
-
-def test_unknown_files_and_those_of_the_living_stay(store: MemoryStore, clock: SimClock) -> None:
-    """INV-06."""
-    work = Work.begin(client(store, clock), [((), 1)])
-    store.put("data/stray.parquet", b"?")
-    store.put("elsewhere", b"?")
-    clean(client(store, clock))
-    assert {*work.hand.written, "data/stray.parquet", "elsewhere"} <= set(listed(store))
-
-
-def test_late_files_of_the_rolled_back_go(store: MemoryStore, clock: SimClock) -> None:
-    """INV-06: they carry the nonce of an instant that was ended."""
-    work = Work.begin(client(store, clock), [((), 1)])
-    roll_back(client(store, clock), work.txn.instant, reason="test")
-    for path in work.hand.written:
+def test_late_files_of_the_rolled_back_go_and_those_of_others_stay(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """INV-06: late ones carry the nonce of an instant that was ended, in the name or directory."""
+    ended, living = (Work.begin(client(store, clock), [((), at)]) for at in (1, 2))
+    roll_back(client(store, clock), ended.txn.instant, reason="test")
+    manifest = paths.manifest(ended.txn.instant, "a1", "added")
+    late = [*ended.hand.written, manifest]
+    other = paths.manifest(Instant.at(1, "e" * 16), "a1", "added")
+    strange = [other, "data/stray.parquet", "elsewhere"]
+    for path in (*late, *strange):
         store.put(path, b"late")
     report = clean(client(store, clock))
-    assert list(report.late) == work.hand.written
-    assert not set(work.hand.written) & set(files(store))
+    assert sorted(report.late) == sorted(late)
+    assert not set(late) & set(listed(store))
+    assert {*living.hand.written, *strange} <= set(listed(store))
 
 
 def test_what_a_late_attempt_left_of_a_committed_instant_goes(
@@ -229,19 +215,6 @@ def test_what_a_late_attempt_left_of_a_committed_instant_goes(
     sound(store)
 
 
-def test_late_manifests_of_the_rolled_back_go(store: MemoryStore, clock: SimClock) -> None:
-    """They lie in a directory of their instant; those of others stay."""
-    work = Work.begin(client(store, clock))
-    roll_back(client(store, clock), work.txn.instant, reason="test")
-    late = paths.manifest(work.txn.instant, "a1", "added")
-    other = paths.manifest(Instant.at(1, "e" * 16), "a1", "added")
-    for path in (late, other):
-        store.put(path, b"late")
-    report = clean(client(store, clock))
-    assert list(report.late) == [late]
-    assert store.find(other) is not None
-
-
 # --- checkpoints ------------------------------------------------------------------------------
 
 
@@ -258,13 +231,27 @@ def many(clock: SimClock) -> MemoryStore:
     return made
 
 
-def test_the_two_newest_checkpoints_stay(many: MemoryStore, clock: SimClock) -> None:
-    """INV-11."""
+def test_the_two_newest_checkpoints_stay_and_what_is_strange_among_them(
+    many: MemoryStore, clock: SimClock
+) -> None:
+    """INV-06, INV-11."""
+    strange = [f"{paths.CHECKPOINTS}/{name}" for name in ("stray", "x/y", "1/2/y", "state.json")]
+    for path in strange:
+        many.put(path, b"?")
     clean(client(many, clock))
     clean(client(many, clock))
     assert list_checkpoints(many) == [5, 6]
     assert client(many).cache.snapshot().files.num_rows == 4
+    assert [many.find(path) for path in strange] == [b"?"] * 4
+    many.delete(strange)
     sound(many)
+
+
+def test_a_damaged_checkpoint_does_not_stop_cleaning(many: MemoryStore, clock: SimClock) -> None:
+    """INV-11: checkpoints are collected once there are two whole ones again."""
+    many.put(paths.checkpoint(6), b"rubbish")
+    assert clean(client(many, clock)).deleted
+    assert set(list_checkpoints(many)) == {1, 2, 3, 4, 5, 6}
 
 
 def test_a_checkpoint_goes_before_its_parts(many: MemoryStore, clock: SimClock) -> None:
@@ -282,35 +269,6 @@ def test_a_checkpoint_goes_before_its_parts(many: MemoryStore, clock: SimClock) 
     waiting = [path for path, _ in plan_clean(client(many, clock)).waiting]
     ends = [at for at, name in enumerate(waiting) if name.endswith("/state.json")]
     assert ends == list(range(len(ends)))
-
-
-def test_a_damaged_checkpoint_does_not_stop_cleaning(many: MemoryStore, clock: SimClock) -> None:
-    """INV-11: checkpoints are collected once there are two whole ones again."""
-    many.put(paths.checkpoint(6), b"rubbish")
-    report = clean(client(many, clock))
-    assert report.deleted
-    assert set(list_checkpoints(many)) == {1, 2, 3, 4, 5, 6}
-
-
-@pytest.mark.parametrize("name", ["stray", "x/stray", "1/2/stray", "state.json"])
-def test_strange_files_among_checkpoints_do_not_stop_cleaning(
-    many: MemoryStore, clock: SimClock, name: str
-) -> None:
-    """INV-06: they stay."""
-    path = f"{paths.CHECKPOINTS}/{name}"
-    many.put(path, b"?")
-    assert clean(client(many, clock)).deleted
-    assert many.find(path) == b"?"
-
-
-def test_a_clean_brings_the_dead_to_their_end_first(store: MemoryStore, clock: SimClock) -> None:
-    """INV-03."""
-    work = Work.begin(client(store, clock), [((), 1)])
-    clock.advance(1_000)
-    report = clean(client(store, clock))
-    assert [entry.instant for entry in report.rollback.ended] == [work.txn.instant]
-    assert load_pending(store) == []
-    sound(store)
 
 
 # --- grace and undo ---------------------------------------------------------------------------
@@ -376,7 +334,7 @@ def test_an_undo_survives_a_checkpoint_of_the_horizon_that_it_takes_back(
     sound(store)
 
 
-def test_an_undo_takes_back_only_the_cleans_that_it_names(
+def test_an_undo_takes_back_only_the_cleans_that_it_names_and_a_clean_without_grace_all(
     kept: MemoryStore, clock: SimClock
 ) -> None:
     clean(client(kept, clock))
@@ -387,6 +345,10 @@ def test_an_undo_takes_back_only_the_cleans_that_it_names(
     assert undo_clean(client(kept, clock), since=8).horizon == 5
     assert undo_clean(client(kept, clock), since=8).version is None
     assert undo_clean(client(kept, clock)).horizon == 0
+    sound(kept)
+    report = clean(client(kept, clock), plan_clean(client(kept, clock), now=True))
+    assert len(report.deleted) == 4
+    assert state(kept).horizons.raised == ()
     sound(kept)
 
 
@@ -402,38 +364,24 @@ def test_what_is_final_cannot_be_undone(kept: MemoryStore, clock: SimClock) -> N
     assert "undo" not in expired.value.hint
 
 
+@pytest.mark.parametrize("moment", ["planned", "listed"])
 def test_a_clean_that_was_planned_before_an_undo_does_not_repeat_what_was_undone(
-    kept: MemoryStore, clock: SimClock
+    kept: MemoryStore, clock: SimClock, moment: str
 ) -> None:
+    """INV-05: both take slots; a clean that lost plans again."""
     clean(client(kept, clock))
     upsert(client(kept, clock), mark="later")
     clock.advance(3_601)
     plan = plan_clean(client(kept, clock))
     assert len(plan.condemned) == 3
-    undo_clean(client(kept, clock))
-    assert clean(client(kept, clock), plan).version is None
-    assert (state(kept).horizon, len(files(kept))) == (0, 5)
-
-
-def test_an_undo_that_comes_first_saves_the_files_from_a_clean_that_has_listed_them(
-    kept: MemoryStore, clock: SimClock
-) -> None:
-    """INV-05: both take slots; a clean that lost plans again."""
-    clean(client(kept, clock))
-    clock.advance(3_601)
-    late = client(kept, clock, observer=Phases(on={"publish": lambda: undo_clean(client(kept))}))
-    assert clean(late).deleted == ()
-    assert len(files(kept)) == 4
-    sound(kept)
-
-
-def test_a_clean_without_grace_ends_the_grace_of_earlier_ones(
-    kept: MemoryStore, clock: SimClock
-) -> None:
-    clean(client(kept, clock))
-    report = clean(client(kept, clock), plan_clean(client(kept, clock), now=True))
-    assert len(report.deleted) == 3
-    assert state(kept).horizons.raised == ()
+    if moment == "planned":
+        undo_clean(client(kept, clock))
+        assert clean(client(kept, clock), plan).version is None
+        assert state(kept).horizon == 0
+    else:
+        undo = Phases(on={"publish": lambda: undo_clean(client(kept))})
+        assert clean(client(kept, clock, observer=undo)).deleted == ()
+    assert len(files(kept)) == 5
     sound(kept)
 
 
@@ -444,14 +392,10 @@ def test_versions_of_files_are_kept_for_the_bucket_that_changed_most(clock: SimC
     for bucket in (0, 1, 0, 2, 0, 0, 1):
         upsert(client(made, clock), bucket, mark=str(bucket))
     clock.advance(1)
-    assert plan_clean(client(made, clock)).horizon == 5  # bucket 0 changed in 3, 5 and 6
-    set_properties(client(made, clock), {"clean.retain.file_versions": "3"})
-    assert plan_clean(client(made, clock)).horizon == 3
-    set_properties(client(made, clock), {"clean.retain.file_versions": "4"})
-    assert plan_clean(client(made, clock)).horizon == 0
-    set_properties(client(made, clock), {"clean.retain.file_versions": "0"})
-    clock.advance(1)
-    assert plan_clean(client(made, clock)).horizon == 10
+    for count, horizon in (("2", 5), ("3", 3), ("4", 0), ("0", 11)):  # bucket 0: in 3, 5 and 6
+        set_properties(client(made, clock), {"clean.retain.file_versions": count})
+        clock.advance(1)
+        assert plan_clean(client(made, clock)).horizon == horizon
 
 
 @pytest.mark.parametrize("lie", ["live", "too young"])
@@ -468,3 +412,129 @@ def test_verify_reports_a_clean_that_condemns_what_a_version_needs(
     slot = forge(kept, lambda decision: replace(decision, cleaned=cleaned), like=6)
     problems = verify(client(kept), data=False).problems
     assert ("INV-05", slot) in [(each.invariant, each.path) for each in problems]
+
+
+# --- many files, and others that write all the time -----------------------------------------------
+
+
+class Path(str):
+    """A path that counts how often it is looked for."""
+
+    __slots__ = ()
+    looks = 0
+
+    def __hash__(self) -> int:
+        """Count one look."""
+        Path.looks += 1
+        return super().__hash__()
+
+
+def test_the_work_of_a_clean_grows_with_the_files_and_not_with_their_square(
+    clock: SimClock,
+) -> None:
+    """Each path is looked for a few times: a clean may condemn 100,000 files."""
+    made = memory(clock)
+    create(made, properties=LITTLE)
+    for number in range(25):
+        upsert(client(made, clock), mark=str(number))
+    clock.advance(1)
+    plan = plan_clean(client(made, clock))
+    assert len(plan.condemned) >= 24
+    named = tuple((Path(path), ended) for path, ended in plan.condemned)
+    Path.looks = 0
+    assert len(clean(client(made, clock), replace(plan, condemned=named)).deleted) >= 24
+    assert Path.looks <= 4 * len(named)
+
+
+ROUNDS = 6
+
+
+def busy(store: MemoryStore, clock: SimClock) -> Phases:
+    """Let a writer commit each time when the clean is about to publish, so that it loses."""
+    phases, left = Phases(), list(range(ROUNDS))
+
+    def act() -> None:
+        if left:
+            phases.on["publish"] = act
+            upsert(client(store, clock), 1, mark=f"late {left.pop()}")
+
+    phases.on["publish"] = act
+    return phases
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_a_clean_that_loses_slots_to_writers_does_not_plan_again(
+    store: MemoryStore, clock: SimClock, monkeypatch: pytest.MonkeyPatch, planned: bool
+) -> None:
+    """Else a large table, where planning takes longer than a commit, would never be cleaned."""
+    plan, plans = plan_clean(client(store, clock)) if planned else None, []
+
+    def counted(*args: object) -> list[tuple[str, int]]:
+        plans.append(args)
+        return unneeded(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("plait.services.maintenance.clean.unneeded", counted)
+    report = clean(client(store, clock, observer=busy(store, clock)), plan)
+    assert report.version == 5 + ROUNDS
+    assert len(report.deleted) == 3
+    assert len(plans) == 1
+    sound(store)
+
+
+ENDS = {
+    "restore": lambda handle: restore(handle, plan_restore(handle, 2)),
+    "savepoint": lambda handle: set_savepoint(handle, "late", version=2),
+    "retention": lambda handle: set_properties(handle, {"clean.retain.versions": "100"}),
+    "clean": clean,
+}
+
+
+@pytest.mark.parametrize("other", ENDS)
+def test_a_clean_plans_again_when_files_may_be_needed_again(
+    store: MemoryStore, clock: SimClock, other: str
+) -> None:
+    """INV-05: the other decision comes between its plan and its own."""
+    needed = client(store).cache.snapshot(version=2).files["path"].to_pylist()
+    between = Phases(on={"publish": lambda: ENDS[other](client(store, clock))})
+    report = clean(client(store, clock, observer=between))
+    sound(store)
+    if other == "clean":
+        return
+    assert set(needed) <= set(listed(store, "data"))
+    assert not set(needed) & set(report.deleted)
+    version = None if other == "restore" else 2
+    assert client(store).cache.snapshot(version=version).files["path"].to_pylist() == needed
+
+
+def test_a_clean_tells_how_many_bytes_it_frees() -> None:
+    table = make("id bigint", buckets=1, properties=LITTLE)
+    for number in range(3):
+        table.upsert(pa.table({"id": [number]}))
+    sizes = {
+        file["path"]: file["bytes"]
+        for version in (1, 2)
+        for file in table._handle.cache.snapshot(version=version).files.to_pylist()
+    }
+    plan = table.maintenance.clean(now=True, dry_run=True)
+    assert sum(plan.sizes.values()) == sum(sizes.values())
+    report = table.maintenance.clean(plan)
+    assert report.bytes_freed == sum(sizes.values())
+    assert report.to_dict()["bytes_freed"] == report.bytes_freed
+    assert [e.operation for e in table.inspect.history(1)] == [Operation.CLEAN.value]
+
+
+def test_a_file_that_ended_again_after_the_plan_is_not_condemned_by_it(
+    store: MemoryStore, clock: SimClock
+) -> None:
+    """INV-05: the horizon is that of the plan, and a version behind it shows the file once more."""
+    plan = plan_clean(client(store, clock))
+    first, second = (restore(client(store, clock), plan_restore(client(store), v)) for v in (3, 4))
+    shown = client(store).cache.snapshot(version=first.version).files["path"].to_pylist()
+    assert set(shown) & {path for path, _ in plan.condemned}
+    clock.advance(1)
+    report = clean(client(store, clock), plan)
+    assert second.version == 6
+    assert client(store).cache.refresh().horizon == plan.horizon == 4
+    assert not set(shown) & set(report.deleted)
+    assert set(shown) <= set(listed(store, "data"))
+    sound(store)

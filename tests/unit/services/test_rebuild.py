@@ -7,7 +7,7 @@ import decimal
 import itertools
 import json
 from collections.abc import Callable
-from pathlib import Path
+from functools import cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,8 +21,9 @@ from plait.state.part_file import part_schema, read_whole
 from plait.testing import open_wrapped
 from plait.testing.wrapper import WrappedStore
 from plait.timeline import paths
-from tests.support.build import LITTLE, again
-from tests.support.forge import decision_at, reseal_checkpoint
+from tests.support import build
+from tests.support.build import LITTLE, again, copy_of, uri_of
+from tests.support.forge import decision_at
 
 SCHEMA = (
     "id bigint, day string, x double, y float, text string, raw binary, flag boolean, "
@@ -72,20 +73,36 @@ def write(table: Table, *, keyed: bool) -> None:
         epoch.write(rows(30, 33))
 
 
-def make(
-    uri: Path | str, statistics: str, *, keyed: bool = True, kind: str = "mor", interval: int = 100
-) -> Table:
-    table = Table.create(
-        str(uri),
+@cache
+def written(statistics: str, keyed: bool, kind: str, interval: int) -> Table:
+    table = build.make(
         SCHEMA,
         record_key=["id"] if keyed else [],
         partition_by=["day"],
         table_type=kind,
-        lock="none",
         properties={"metadata.statistics": statistics, "checkpoint.interval": interval},
     )
     write(table, keyed=keyed)
     return table
+
+
+def make(statistics: str, *, keyed: bool = True, kind: str = "mor", interval: int = 100) -> Table:
+    """Give a table of its own that was written with or without statistics."""
+    return copy_of(written(statistics, keyed, kind, interval))
+
+
+def turned_on(interval: int = 100) -> Table:
+    """Give a table that was written without statistics, and has them from now on."""
+    table = make("off", interval=interval)
+    table.alter.set({"metadata.statistics": "on"})
+    return table
+
+
+def without_checkpoints(table: Table) -> Table:
+    """Let another client open it for which no checkpoint is there."""
+    store = table._handle.store
+    store.delete([info.path for info in store.list(paths.CHECKPOINTS)])
+    return again(table)
 
 
 def told(table: Table, version: int | None = None) -> list[tuple[object, ...]]:
@@ -117,12 +134,13 @@ SHAPES = [(True, "cow"), (True, "mor"), (False, "cow")]
 
 
 @pytest.mark.parametrize(("keyed", "kind"), SHAPES)
-def test_without_statistics_no_decision_and_no_checkpoint_tells_bounds(
-    tmp_path: Path, keyed: bool, kind: str
+def test_without_statistics_nothing_tells_bounds_and_scans_are_right(
+    keyed: bool, kind: str
 ) -> None:
-    table = make(tmp_path / "off", "off", keyed=keyed, kind=kind, interval=1)
-    store = table._handle.store
-    for version in range(table.version + 1):
+    """They still use partition and bucket."""
+    on, off = make("on", keyed=keyed, kind=kind), make("off", keyed=keyed, kind=kind, interval=1)
+    store = off._handle.store
+    for version in range(off.version + 1):
         added = decision_at(store, version).changes.added
         assert added["stats"].null_count == added.num_rows
     for version in list_checkpoints(store):
@@ -131,15 +149,7 @@ def test_without_statistics_no_decision_and_no_checkpoint_tells_bounds(
         for part in state.parts:
             file = part.file("added")
             assert file is None or read_whole(store, file)["stats"].null_count == file.rows
-    assert table.check.verify().clean
-
-
-@pytest.mark.parametrize(("keyed", "kind"), SHAPES)
-def test_without_statistics_scans_are_right_and_use_partition_and_bucket(
-    tmp_path: Path, keyed: bool, kind: str
-) -> None:
-    on = make(tmp_path / "on", "on", keyed=keyed, kind=kind)
-    off = make(tmp_path / "off", "off", keyed=keyed, kind=kind)
+    assert off.check.verify().clean
     for where in (*WHERE, "day = 'b'", None):
         assert content(off, where) == content(on, where)
         plan, other = off.scan(where=where).plan, on.scan(where=where).plan
@@ -150,11 +160,9 @@ def test_without_statistics_scans_are_right_and_use_partition_and_bucket(
 
 
 @pytest.mark.parametrize(("keyed", "kind"), SHAPES)
-def test_rebuilt_bounds_are_those_that_the_writers_would_have_told(
-    tmp_path: Path, keyed: bool, kind: str
-) -> None:
-    on = make(tmp_path / "on", "on", keyed=keyed, kind=kind)
-    table = make(tmp_path / "off", "off", keyed=keyed, kind=kind)
+def test_rebuilt_bounds_are_those_that_the_writers_would_have_told(keyed: bool, kind: str) -> None:
+    on = make("on", keyed=keyed, kind=kind)
+    table = make("off", keyed=keyed, kind=kind)
     table.alter.set({"metadata.statistics": "on"})
     assert plans(table) != plans(on)
     planned = table.maintenance.rebuild_metadata(dry_run=True)
@@ -162,7 +170,7 @@ def test_rebuilt_bounds_are_those_that_the_writers_would_have_told(
     assert done.plan == planned
     assert (done.rebuilt, done.unread) == (planned.missing, ())
     assert done.version == table.version == planned.version + 1
-    for opened in (table, Table.open(str(tmp_path / "off"))):
+    for opened in (table, again(table)):
         assert told(opened) == told(on)
         assert plans(opened) == plans(on)
         assert content(opened) == content(on)
@@ -174,12 +182,10 @@ def test_rebuilt_bounds_are_those_that_the_writers_would_have_told(
     assert table.check.verify().clean
 
 
-def test_typed_bounds_of_a_rebuilt_checkpoint_are_those_of_one_from_decisions(
-    tmp_path: Path,
-) -> None:
+def test_typed_bounds_of_a_rebuilt_checkpoint_are_those_of_one_from_decisions() -> None:
     found = []
     for statistics in ("on", "off"):
-        table = make(tmp_path / statistics, statistics)
+        table = make(statistics)
         if statistics == "off":
             table.alter.set({"metadata.statistics": "on"})
             table.maintenance.rebuild_metadata()
@@ -199,8 +205,8 @@ def test_typed_bounds_of_a_rebuilt_checkpoint_are_those_of_one_from_decisions(
     assert any("Decimal" in row for row in found[0])
 
 
-def test_a_rebuild_that_is_not_wanted_is_refused(tmp_path: Path) -> None:
-    table = make(tmp_path / "off", "off")
+def test_a_rebuild_that_is_not_wanted_is_refused_and_one_of_what_is_known_writes_nothing() -> None:
+    table = make("off")
     before = table.version
     rebuild = table.maintenance.rebuild_metadata
     for call in (rebuild, lambda: rebuild(dry_run=True)):
@@ -208,29 +214,23 @@ def test_a_rebuild_that_is_not_wanted_is_refused(tmp_path: Path) -> None:
             call()
         assert caught.value.key == "metadata.statistics"
     assert table.version == before
-
-
-def test_a_rebuild_of_what_is_known_writes_nothing(tmp_path: Path) -> None:
-    table = make(tmp_path / "on", "on")
+    table = make("on")
     before = table.version
     assert table.maintenance.rebuild_metadata().version is None
     assert table.version == before
 
 
-def rebuilt(tmp_path: Path, interval: int = 100) -> Table:
-    table = make(tmp_path / "off", "off", interval=interval)
-    table.alter.set({"metadata.statistics": "on"})
+def rebuilt() -> Table:
+    table = turned_on()
     table.maintenance.rebuild_metadata()
     return table
 
 
-def test_bounds_of_a_lost_checkpoint_cost_time_and_are_made_again(tmp_path: Path) -> None:
+def test_bounds_of_a_lost_checkpoint_cost_time_and_are_made_again() -> None:
     """INV-11."""
-    table = rebuilt(tmp_path)
+    table = rebuilt()
     known, before, fast = told(table), content(table), plans(table)
-    store = table._handle.store
-    store.delete([info.path for info in store.list(paths.CHECKPOINTS)])
-    opened = Table.open(str(tmp_path / "off"))
+    opened = without_checkpoints(table)
     assert untold(table) == opened.inspect.files().num_rows
     assert content(opened) == before
     assert plans(opened) != fast
@@ -239,32 +239,33 @@ def test_bounds_of_a_lost_checkpoint_cost_time_and_are_made_again(tmp_path: Path
     assert (told(opened), plans(opened)) == (known, fast)
 
 
-@pytest.mark.parametrize("squeezed", [False, True])
-def test_bounds_outlive_the_checkpoint_of_a_client_that_rests_on_older_parts(
-    tmp_path: Path, squeezed: bool
-) -> None:
+@pytest.mark.parametrize("how", ["", "squeezed", "archived"])
+def test_bounds_outlive_the_checkpoint_of_a_client_that_rests_on_older_parts(how: str) -> None:
     """INV-11: what one client has made again, another does not write away."""
-    table = make(tmp_path / "off", "off", interval=2)
-    table.alter.set({"metadata.statistics": "on"})
-    other = Table.open(str(tmp_path / "off"))
+    table = turned_on(2)
+    other = again(table)
     assert other.inspect.files()["stats"].null_count
     table.maintenance.rebuild_metadata()
+    if how == "archived":  # the decisions that lack them
+        table.alter.set({"archive.keep": 1})
+        for number in range(6):
+            table.upsert(rows(50 + number, 51 + number))
+        assert table.maintenance.archive().version is not None
     other.upsert(rows(60, 61))
-    if squeezed:  # as in a client that lives long
+    if how == "squeezed":  # as in a client that lives long
         known = other._handle.cache.known()
         other._handle.cache.offer(known.squeezed(), same_version=True)
     other.upsert(rows(61, 62))
-    assert list_checkpoints(table._handle.store)[-1] == other.version
+    assert how == "archived" or list_checkpoints(table._handle.store)[-1] == other.version
     assert untold(table) == 0
     assert other.inspect.files()["stats"].null_count == 0, "it rests on the rebuilt one itself"
     assert table.check.verify().clean
 
 
-def test_a_mark_without_a_checkpoint_means_nothing(tmp_path: Path) -> None:
+def test_a_mark_without_a_checkpoint_means_nothing() -> None:
     """INV-11: the rebuild died between its decision and its checkpoint."""
-    table = make(tmp_path / "off", "off", interval=2)
-    table.alter.set({"metadata.statistics": "on"})
-    other = Table.open(str(tmp_path / "off"))
+    table = turned_on(2)
+    other = again(table)
     before = content(other)
     version = table.maintenance.rebuild_metadata().version
     assert version is not None
@@ -277,29 +278,28 @@ def test_a_mark_without_a_checkpoint_means_nothing(tmp_path: Path) -> None:
     assert other.check.verify().clean
 
 
-def test_bounds_that_lie_in_a_rebuilt_checkpoint_are_found_and_mended(tmp_path: Path) -> None:
+def test_bounds_that_lie_in_a_rebuilt_checkpoint_are_found_and_mended() -> None:
     """INV-04: a checkpoint must not know better than the files."""
-    table = rebuilt(tmp_path)
+    table = rebuilt()
     path = lie(table)
-    problems = Table.open(str(tmp_path / "off")).check.verify().problems
+    problems = again(table).check.verify().problems
     assert [(each.invariant, each.path) for each in problems] == [("INV-04", path)]
     assert "not those of the file" in problems[0].message
-    opened = Table.open(str(tmp_path / "off"))
+    opened = again(table)
     plan = opened.check.repair(dry_run=True)
     assert [each.answer for each in plan.findings] == ["mend"]
     assert opened.check.repair(plan).left == ()
-    assert content(Table.open(str(tmp_path / "off")), "id = 4")
+    assert content(again(table), "id = 4")
 
 
 def lie(table: Table) -> str:
     """Move the bounds of the first column in the newest checkpoint; return its path."""
     store, version = table._handle.store, table.version
-    state = Table.open(store.address.uri)._handle.cache.refresh()
+    state = again(table)._handle.cache.refresh()
     files = state.folded(store, bounds=True).files
     texts = [json.loads(text) for text in files["stats"].to_pylist()]
     wrong = [json.dumps({**text, "1": ["900", "901", 0]}, separators=(",", ":")) for text in texts]
-    store.delete([info.path for info in store.list(paths.CHECKPOINTS)])
-    fresh = Table.open(store.address.uri)._handle.cache.refresh()
+    fresh = without_checkpoints(table)._handle.cache.refresh()
     stats = pa.table({"path": files["path"], "stats": wrong})
     written = rewrite_checkpoint(store, fresh, stats, table._handle.ports)
     assert written is not None
@@ -307,17 +307,8 @@ def lie(table: Table) -> str:
     return paths.checkpoint(version)
 
 
-def test_a_wrong_count_of_files_in_a_checkpoint_is_found(tmp_path: Path) -> None:
-    """INV-04."""
-    table = make(tmp_path / "on", "on", interval=1)
-    at = list_checkpoints(table._handle.store)[-1]
-    path = reseal_checkpoint(table._handle.store, at, files=99)
-    assert [each.path for each in table.check.verify().problems] == [path]
-
-
-def test_a_file_that_cannot_be_read_keeps_no_bounds(tmp_path: Path) -> None:
-    table = make(tmp_path / "off", "off")
-    table.alter.set({"metadata.statistics": "on"})
+def test_a_file_that_cannot_be_read_keeps_no_bounds() -> None:
+    table = turned_on()
     path = table.inspect.files()["path"][0].as_py()
     table._handle.store.delete([path])
     done = table.maintenance.rebuild_metadata()
@@ -326,67 +317,40 @@ def test_a_file_that_cannot_be_read_keeps_no_bounds(tmp_path: Path) -> None:
     assert untold(table) == 1
 
 
-def test_a_rebuild_conflicts_with_nobody(tmp_path: Path) -> None:
-    """INV-15: a writer, a reader and a stream at work do not notice."""
-    table = make(tmp_path / "off", "off")
-    other = Table.open(str(tmp_path / "off"))
+def test_a_rebuild_conflicts_with_nobody() -> None:
+    """INV-15: a writer, a reader and another rebuild at work do not notice."""
+    table = turned_on()
+    other, second = again(table), again(table)
+    before, planned = content(table, "id > 5"), second.maintenance.rebuild_metadata(dry_run=True)
     with other.writer("upsert") as writer:
         writer.write(rows(4, 5))
-        table.alter.set({"metadata.statistics": "on"})
-        table.maintenance.rebuild_metadata()
+        report = table.maintenance.rebuild_metadata()
+        second.maintenance.rebuild_metadata()
     assert writer.result.rebased == 0
-    assert table.inspect.history(limit=2)[1].operation == Operation.REBUILD.value
+    assert planned.missing == report.rebuilt
+    assert table.inspect.history(limit=3)[2].operation == Operation.REBUILD.value
     assert [entry.operation for entry in table.inspect.history(limit=1)] == ["upsert"]
+    assert (untold(table), content(table, "id > 5")) == (0, before)
+    assert table.check.verify().clean
 
 
-def test_a_restore_brings_files_back_with_the_bounds_that_are_known(tmp_path: Path) -> None:
-    table = rebuilt(tmp_path)
+def test_a_restore_brings_files_back_with_the_bounds_that_are_known() -> None:
+    table = rebuilt()
     before = told(table)
     at = table.version
     table.delete(where="id < 100")
     table.versions.restore(version=at)
     assert told(table) == before
-    store = table._handle.store
-    store.delete([info.path for info in store.list(paths.CHECKPOINTS)])
-    assert Table.open(str(tmp_path / "off")).check.verify().clean
+    assert without_checkpoints(table).check.verify().clean
 
 
-def test_two_rebuilds_at_once_change_nothing_that_a_reader_sees(tmp_path: Path) -> None:
-    table = make(tmp_path / "off", "off")
-    table.alter.set({"metadata.statistics": "on"})
-    before = content(table)
-    first, second = (Table.open(str(tmp_path / "off")) for _ in range(2))
-    planned = [each.maintenance.rebuild_metadata(dry_run=True).missing for each in (first, second)]
-    reports = [each.maintenance.rebuild_metadata() for each in (first, second)]
-    assert planned[0] == planned[1] == reports[0].rebuilt
-    assert untold(table) == 0
-    assert content(table) == before
-    assert table.check.verify().clean
-
-
-def test_statistics_that_are_turned_off_leave_what_is_known(tmp_path: Path) -> None:
-    table = make(tmp_path / "on", "on")
+def test_statistics_that_are_turned_off_leave_what_is_known() -> None:
+    table = make("on")
     table.alter.set({"metadata.statistics": "off"})
     known = table.inspect.files().num_rows
     table.append(rows(70, 71, "c"))
     assert table.inspect.files()["stats"].null_count == table.inspect.files().num_rows - known
     assert list(itertools.chain(content(table, "id = 70")))
-
-
-def test_bounds_outlive_an_archive_of_the_decisions_that_lack_them(tmp_path: Path) -> None:
-    """INV-11."""
-    table = make(tmp_path / "off", "off", interval=2)
-    table.alter.set({"metadata.statistics": "on", "archive.keep": 1})
-    other = Table.open(str(tmp_path / "off"))
-    assert other.inspect.files()["stats"].null_count
-    table.maintenance.rebuild_metadata()
-    for number in range(6):
-        table.upsert(rows(60 + number, 61 + number))
-    assert table.maintenance.archive().version is not None
-    other.upsert(rows(70, 71))
-    other.upsert(rows(71, 72))
-    assert untold(table) == 0
-    assert other.check.verify().clean
 
 
 class Beside(WrappedStore):
@@ -405,10 +369,9 @@ class Beside(WrappedStore):
 
 def test_a_checkpoint_that_is_collected_while_it_is_written_is_no_damage() -> None:
     """INV-11: others wrote newer ones, and a clean takes what no kept checkpoint names."""
-    uri = "memory://rebuild-collected"
-    table = make(uri, "off", interval=1)
-    table.alter.set({"metadata.statistics": "on", **LITTLE})
-    slow, store = open_wrapped(uri, Beside)
+    table = turned_on(1)
+    table.alter.set(LITTLE)
+    slow, store = open_wrapped(uri_of(table), Beside)
 
     def meanwhile() -> None:
         for number in range(3):
