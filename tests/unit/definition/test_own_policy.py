@@ -92,28 +92,19 @@ def race(table: Table, first: pa.Table, second: pa.Table) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_it_may_let_the_last_one_win(tmp_path: Path) -> None:
+def test_it_may_let_the_last_one_win_and_be_stricter_in_a_partition(tmp_path: Path) -> None:
     table = make(tmp_path, "by_hour")
     race(table, rows(1, 2, v=1), rows(2, 3, v=2))
     assert by_id(table, "v") == {1: 1, 2: 2, 3: 2}
     assert not table.check.verify(history=True).problems
-
-
-@pytest.mark.usefixtures("installed")
-def test_it_may_be_stricter_in_a_partition(tmp_path: Path) -> None:
-    table = make(tmp_path, "by_hour")
     with pytest.raises(IncompatibleConflictError, match="by_hour"):
-        race(table, rows(1, v=1, day="closed"), rows(2, v=2, day="closed"))
-    assert by_id(table, "v") == {1: 1}
-
-
-@pytest.mark.usefixtures("installed")
-def test_it_may_tell_operations_and_keys_apart(tmp_path: Path) -> None:
-    table = make(tmp_path, "updates_win")
-    race(table, rows(1, v=1), rows(2, v=2))  # other keys
+        race(table, rows(7, v=1, day="closed"), rows(8, v=2, day="closed"))
+    assert by_id(table, "v") == {1: 1, 2: 2, 3: 2, 7: 1}
+    other = make(tmp_path / "other", "updates_win")  # it may tell operations and keys apart
+    race(other, rows(1, v=1), rows(2, v=2))
     with pytest.raises(RetryableConflictError):
-        race(table, rows(1, v=3), rows(1, v=4))
-    assert by_id(table, "v") == {1: 3, 2: 2}
+        race(other, rows(1, v=3), rows(1, v=4))
+    assert by_id(other, "v") == {1: 3, 2: 2}
 
 
 @pytest.mark.usefixtures("installed")
@@ -132,7 +123,9 @@ def test_it_never_puts_rows_that_were_computed_from_a_read_over_newer_ones(
 
 
 @pytest.mark.usefixtures("installed")
-def test_it_has_no_say_in_what_was_only_looked_up(tmp_path: Path) -> None:
+def test_it_has_no_say_in_what_was_only_looked_up_nor_where_a_place_is_replaced(
+    tmp_path: Path,
+) -> None:
     """INV-07: write skew stays impossible under ``serializable``."""
     table = make(tmp_path, "by_hour", "serializable")
     table.upsert(rows(1, 2, v=1))
@@ -142,18 +135,12 @@ def test_it_has_no_say_in_what_was_only_looked_up(tmp_path: Path) -> None:
     table.upsert(rows(7, v=1))
     with pytest.raises(RetryableConflictError):
         writer.__exit__(None, None, None)
-
-
-@pytest.mark.usefixtures("installed")
-def test_it_has_no_say_where_a_place_is_replaced(tmp_path: Path) -> None:
-    table = make(tmp_path, "by_hour")
-    table.upsert(rows(1, v=1))
     writer = table.writer("overwrite").__enter__()
     writer.write(rows(2, v=2))
     table.upsert(rows(3, v=3))
     with pytest.raises(RetryableConflictError):
         writer.__exit__(None, None, None)
-    assert by_id(table, "v") == {1: 1, 3: 3}
+    assert by_id(table, "v") == {1: 1, 2: 1, 3: 3, 7: 1}
 
 
 @pytest.mark.usefixtures("installed")
@@ -210,17 +197,13 @@ def test_its_bounds_hold_whatever_it_answers() -> None:
                 assert rank(found) >= rank(Verdict.RETRY)
             if keys == "unknown" and not computed:
                 assert rank(found) == max(map(rank, answers))
+    asked = {meeting.ours for meeting in PolicyKit().meetings()}  # about every operation on rows
+    assert asked == {operation.value for operation, kind in KINDS.items() if kind is Kind.ROWS}
+    assert Operation.OVERWRITE.value not in asked
 
 
 def answering(given: Mapping[str, Verdict]) -> Rule:
     return lambda meeting: given[meeting.keys]
-
-
-def test_every_operation_on_rows_can_be_met() -> None:
-    """The kit asks about all that a commit may ask about."""
-    asked = {meeting.ours for meeting in PolicyKit().meetings()}
-    assert asked == {operation.value for operation, kind in KINDS.items() if kind is Kind.ROWS}
-    assert Operation.OVERWRITE.value not in asked
 
 
 # --- the kit -------------------------------------------------------------------------------------

@@ -105,8 +105,14 @@ def test_merged_runs_have_every_entry_once_in_order(runs, most) -> None:
     assert triples(found, told) == triples(entries, places)
 
 
-def test_large_run_is_read_by_ranges_and_by_single_hashes() -> None:
+def test_large_run_is_read_by_ranges_and_by_single_hashes(tmp_path, monkeypatch) -> None:
     """Hashes at the edges of blocks, and stretches of one hash over several blocks."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    written(fresh(), [(n, "a", 1) for n in range(50)], memory_bytes=800)
+    assert list(tmp_path.iterdir()) == [], "local files are gone after a build"
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        IndexEntries.of(np.zeros(1, np.uint64), 0, 1 << 32)
+    assert caught.value.found == 1 << 32, "a version that an entry cannot name"
     store, rng = fresh(), np.random.default_rng(7)
     hashes = np.sort(rng.integers(0, 1 << 64, 3 * BLOCK + 5, dtype=np.uint64))
     hashes[BLOCK - 2 : 2 * BLOCK + 2] = hashes[BLOCK]
@@ -150,32 +156,19 @@ def test_damage_of_any_byte_is_found_or_changes_nothing() -> None:
         assert triples(IndexEntries.concat(run.all()), Places(list(run.footer.places))) == right
 
 
-def test_version_that_an_entry_cannot_name_is_refused() -> None:
-    with pytest.raises(UnsupportedFeatureError) as caught:
-        IndexEntries.of(np.zeros(1, np.uint64), 0, 1 << 32)
-    assert caught.value.found == 1 << 32
-
-
-def test_of_manifests_with_one_number_the_first_counts() -> None:
-    """INV-02 of indexes: two clients that add at once do not hide each other's runs."""
+def test_hint_that_is_wrong_costs_a_listing_only() -> None:
+    """INV-02 of indexes: of manifests with one number the first counts. INV-11: so do hints."""
     store = fresh()
     one = manifest_of(IndexRun(0, 1, tuple(written(store, [(1, "a", 1)], 1))))
     two = manifest_of(IndexRun(0, 1, tuple(written(store, [(2, "a", 1)], 2))))
     assert publish_manifest(store, one)
     assert not publish_manifest(store, two)
     assert load_newest(store, NAME) == load_hinted(store, NAME) == one
-
-
-@pytest.mark.parametrize("hint", [b"", b"x", b"\xff\xfe", f"{NAME} 77".encode(), b"0 0", None])
-def test_hint_that_is_wrong_costs_a_listing_only(hint: bytes | None) -> None:
-    """INV-11."""
-    store, manifest = fresh(), manifest_of()
-    assert publish_manifest(store, manifest)
-    if hint is None:
-        store.delete([paths.INDEX_HINT])
-    else:
+    for hint in (b"", b"x", b"\xff\xfe", f"{NAME} 77".encode(), b"0 0"):
         store.put(paths.INDEX_HINT, hint)
-    assert load_hinted(store, NAME) == manifest
+        assert load_hinted(store, NAME) == one
+    store.delete([paths.INDEX_HINT])
+    assert load_hinted(store, NAME) == one
 
 
 def test_damaged_manifest_is_as_if_it_was_not_there() -> None:
@@ -194,9 +187,3 @@ def test_damaged_manifest_is_as_if_it_was_not_there() -> None:
             Manifest.parse(damaged, path)
     store.put(path, first.to_bytes())  # that of another number
     assert load_newest(store, NAME) == first
-
-
-def test_local_files_are_gone_after_a_build(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    written(fresh(), [(n, "a", 1) for n in range(50)], memory_bytes=800)
-    assert list(tmp_path.iterdir()) == []

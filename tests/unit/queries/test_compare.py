@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait import Table
 from plait.errors import OptionError, SchemaMismatchError
 from plait.queries import compare as module
 from tests.support.build import make
@@ -45,26 +44,25 @@ def small_parts(monkeypatch):
 
 
 def test_tables_of_different_layouts_with_the_same_rows_are_equal(small_parts):
-    one = Table.create("memory://compare-one", _SCHEMA, record_key="id", buckets=3)
-    two = Table.create(
-        "memory://compare-two", _SCHEMA, record_key="id", buckets=7, table_type="mor",
-        partition_by="part",
-    )  # fmt: skip
+    one = make(_SCHEMA, buckets=3, upsert=_rows(500))
+    two = make(_SCHEMA, buckets=7, table_type="mor", partition_by="part")
     rows = _rows(500)
-    one.upsert(rows)
     for start in (400, 0, 250):
         two.upsert(rows.slice(start, 250))
     two.upsert(rows.slice(100, 60))
     found = one.inspect.compare(two)
     assert (found.equal, found.rows, found.other_rows) == (True, 500, 500)
     assert found.sample.num_rows == 0
+    other = make(_SCHEMA, buckets=3, upsert=_rows(500, shift=1.0))
+    found = one.inspect.compare(other, limit=7)
+    assert (found.changed, found.missing, found.extra) == (500, 0, 0), "counts stay whole"
+    assert Counter(found.sample["_difference"].to_pylist()) == {"before": 7, "after": 7}
+    assert one.inspect.compare(other, limit=0).sample.num_rows == 0
 
 
 def test_exactly_the_rows_that_differ_are_found(small_parts):
-    one = Table.create("memory://compare-few", _SCHEMA, record_key="id", buckets=3)
-    two = Table.create("memory://compare-few-other", _SCHEMA, record_key="id", buckets=2)
-    one.upsert(_rows(500))
-    two.upsert(_rows(501))
+    one = make(_SCHEMA, buckets=3, upsert=_rows(500))
+    two = make(_SCHEMA, buckets=2, upsert=_rows(501))
     two.delete(where="id = 77")
     two.update({"x": "-1.0"}, where="id = 300")
     found = one.inspect.compare(two)
@@ -77,40 +75,16 @@ def test_exactly_the_rows_that_differ_are_found(small_parts):
     assert kinds.index("after") == kinds.index("before") + 1
 
 
-def test_a_sample_is_as_large_as_asked_for_and_counts_stay_whole(small_parts):
-    one = Table.create("memory://compare-all", _SCHEMA, record_key="id", buckets=3)
-    two = Table.create("memory://compare-all-other", _SCHEMA, record_key="id", buckets=3)
-    one.upsert(_rows(300))
-    two.upsert(_rows(300, shift=1.0))
-    found = one.inspect.compare(two, limit=7)
-    assert (found.changed, found.missing, found.extra) == (300, 0, 0)
-    assert Counter(found.sample["_difference"].to_pylist()) == {"before": 7, "after": 7}
-    assert one.inspect.compare(two, limit=0).sample.num_rows == 0
-
-
-def test_equal_rows_of_a_table_without_a_key_count_as_often_as_they_are_there():
-    one = Table.create("memory://compare-bag", "x bigint")
-    two = Table.create("memory://compare-bag-other", "x bigint")
-    one.append(pa.table({"x": [1, 1, 1, 2]}))
-    two.append(pa.table({"x": [2, 1, 1, 3]}))
-    found = one.inspect.compare(two)
-    assert (found.missing, found.extra, found.changed) == (1, 1, 0)
-    rows = [tuple(row.values()) for row in found.sample.to_pylist()]
-    assert sorted(rows) == [("extra", 3), ("missing", 1)]
-
-
 def test_a_difference_of_one_bit_is_one():
-    one = Table.create("memory://compare-bit", "id bigint, x double", record_key="id")
-    two = Table.create("memory://compare-bit-other", "id bigint, x double", record_key="id")
     nan = float("nan")
-    one.upsert(pa.table({"id": [1, 2, 3], "x": [0.0, nan, None]}))
-    two.upsert(pa.table({"id": [1, 2, 3], "x": [-0.0, nan, 0.0]}))
+    one = make("id bigint, x double", upsert=pa.table({"id": [1, 2, 3], "x": [0.0, nan, None]}))
+    two = make("id bigint, x double", upsert=pa.table({"id": [1, 2, 3], "x": [-0.0, nan, 0.0]}))
     assert one.inspect.compare(two).changed == 2
     assert one.inspect.compare(two, where="id = 2").equal
 
 
 def test_older_versions_chosen_columns_and_a_condition_are_compared():
-    t = Table.create("memory://compare-versions", "id bigint, x bigint", record_key="id")
+    t = make("id bigint, x bigint")
     first = t.upsert(pa.table({"id": [1, 2], "x": [1, 1]})).version
     t.upsert(pa.table({"id": [2], "x": [5]}))
     assert t.inspect.compare(t.scan(version=first)).changed == 1
@@ -119,8 +93,8 @@ def test_older_versions_chosen_columns_and_a_condition_are_compared():
 
 
 def test_columns_that_differ_are_named_and_an_odd_limit_is_refused():
-    one = Table.create("memory://compare-columns", "id bigint, x bigint, y string")
-    two = Table.create("memory://compare-columns-other", "id bigint, x string")
+    one = make("id bigint, x bigint, y string", record_key=())
+    two = make("id bigint, x string", record_key=())
     with pytest.raises(SchemaMismatchError, match=r"x \(bigint / string\), y \(string / absent\)"):
         one.inspect.compare(two)
     assert one.inspect.compare(two, columns=["id"]).equal

@@ -48,20 +48,12 @@ def test_a_refusal_is_explained_with_the_keys_that_both_wrote(table: Table) -> N
     assert (told["verdict"], told["buckets"], told["keys"]) == ("retry", ["data/0"], [*met.keys])
 
 
-def test_a_commit_that_met_nobody_says_so(table: Table) -> None:
-    result = table.upsert(rows(9))
-    found = table.inspect.explain(result.instant)
+def test_what_met_nobody_is_explained_by_its_decision_and_not_before(table: Table) -> None:
+    found = table.inspect.explain(table.upsert(rows(9)).instant)
     assert (found.outcome, found.attempts, found.meetings) == ("committed", 1, ())
-
-
-def test_a_killed_instant_is_explained_by_its_rollback(table: Table) -> None:
-    writer = table.writer("upsert").__enter__()
-    instant = writer.instant
+    instant = table.writer("upsert").__enter__().instant
+    with pytest.raises(InstantNotFoundError):
+        table.inspect.explain(instant)
     table.maintenance.rollback(instant)
     found = table.inspect.explain(instant)
     assert (found.outcome, found.reason) == ("rolled_back", "requested")
-
-
-def test_an_instant_that_nobody_decided_is_not_explained(table: Table) -> None:
-    with table.writer("upsert") as writer, pytest.raises(InstantNotFoundError):
-        table.inspect.explain(writer.instant)

@@ -35,32 +35,26 @@ def test_a_client_that_expects_another_contract_is_refused_at_open(
         Table.open(str(tmp_path), contract={"locks": "none"})
 
 
-def test_the_contract_is_changed_in_one_decision(table: Table) -> None:
-    result = table.alter.contract(lock="none")
-    assert contract(table)["lock"] == "none"
-    assert result.version == table.version == 1
-    table.upsert(ROWS)  # by the client that made the change
+def test_it_is_changed_in_one_decision_and_not_while_another_writer_is_live(table: Table) -> None:
+    """INV-12: refused at once, or after waiting; nothing is written.
 
-
-def test_it_is_not_changed_while_another_writer_is_live(table: Table) -> None:
-    """INV-12: refused at once, or after waiting; nothing is written."""
+    INV-02: who decides the slots never changes, or two could give one slot away.
+    """
     with table.writer("upsert") as writer:
         writer.write(ROWS)
         with pytest.raises(ContractError, match="live") as caught:
             table.alter.contract(lock="none")
         assert caught.value.live == [str(writer.instant)]
         with pytest.raises(ContractError):
-            table.alter.contract(lock="none", wait_s=0.3)
+            table.alter.contract(lock="none", wait_s=0.1)
+        with pytest.raises(OptionError) as refused:  # at once, and not after waiting
+            table.alter.contract(lock="zookeeper://127.0.0.1:1/plait?slots=lent")
+        assert refused.value.key == "lock"
     assert contract(table)["lock"] == "file"
-    table.alter.contract(lock="none", wait_s=5)
-
-
-def test_who_decides_the_slots_cannot_be_changed(table: Table) -> None:
-    """INV-02: two could give one slot away; told at once, and not after waiting for writers."""
-    with table.writer("upsert"), pytest.raises(OptionError) as caught:
-        table.alter.contract(lock="zookeeper://127.0.0.1:1/plait?slots=lent")
-    assert caught.value.key == "lock"
-    assert contract(table)["lock"] == "file"
+    result = table.alter.contract(lock="none", wait_s=5)
+    assert contract(table)["lock"] == "none"
+    assert result.version == table.version == 2
+    table.upsert(ROWS)  # by the client that made the change
 
 
 def test_a_client_that_was_opened_before_the_change_cannot_write(

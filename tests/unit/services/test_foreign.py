@@ -39,24 +39,20 @@ def again(path: str) -> str:
     return path.replace(".base.", "-again.base.")
 
 
-def test_a_table_that_is_whole_has_no_foreign_files(store: MemoryStore, clock: SimClock) -> None:
-    assert owners(store) == {}
-    set_properties(client(store, clock), {"clean.retain.time": "0s", "clean.retain.versions": "1"})
-    clean(client(store, clock))
-    assert owners(store) == {}
-
-
 def test_every_foreign_file_is_told_apart_by_its_instant(
     store: MemoryStore, clock: SimClock
 ) -> None:
-    """INV-06."""
-    mine = again(listed(store, "data")[0])
+    """INV-06: only what a decision proves to be nobody's is removed, whatever a plan says."""
+    assert owners(store) == {}
+    live = listed(store, "data")
+    mine = again(live[0])
     ended = Work.begin(client(store, clock), [((), 1)])
     roll_back(client(store, clock), ended.txn.instant, reason="test")
     working = Work.begin(client(store, clock), [((), 2)])
     manifest = paths.manifest(ended.txn.instant, "a1", "added")
     strange = ["notes.txt", "data/notes.txt"]
-    for path in (mine, *ended.hand.written, manifest, LOST, *strange):
+    late = {mine, *ended.hand.written, manifest}
+    for path in (*late, LOST, *strange):
         store.put(path, b"?")
     assert owners(store) == {
         mine: "unnamed",
@@ -66,23 +62,15 @@ def test_every_foreign_file_is_told_apart_by_its_instant(
         LOST: "unknown",
         **dict.fromkeys(strange, "strange"),
     }
-
-
-def test_only_what_a_decision_proves_to_be_nobodys_is_removed(
-    store: MemoryStore, clock: SimClock
-) -> None:
-    """INV-06."""
-    mine = again(listed(store, "data")[0])
-    ended = Work.begin(client(store, clock), [((), 1)])
-    roll_back(client(store, clock), ended.txn.instant, reason="test")
-    working = Work.begin(client(store, clock), [((), 2)])
-    for path in (mine, *ended.hand.written, "data/notes.txt"):
-        store.put(path, b"?")
+    lies = [ForeignFile(path, 1, "rolled_back") for path in [*live, *working.hand.written]]
+    done = remove_foreign(client(store, clock), lies)
+    assert (done.removed, [file.owner for file in done.kept]) == ((), ["pending"])
+    store.delete([LOST])
     before = set(listed(store))
     done = remove_foreign(client(store, clock), list_foreign(client(store, clock)))
-    assert set(done.removed) == {mine, *ended.hand.written}
-    assert {file.path for file in done.kept} == {*working.hand.written, "data/notes.txt"}
-    assert before - set(listed(store)) == set(done.removed)
+    assert set(done.removed) == late
+    assert {file.path for file in done.kept} == {*working.hand.written, *strange}
+    assert before - set(listed(store)) == late
     working.commit()
 
 
@@ -120,16 +108,6 @@ def test_an_unknown_instant_that_commits_first_keeps_its_files(
     assert (done.removed, done.ended) == ((), ())
     assert set(work.hand.written) <= set(listed(store))
     assert verify(client(store), data=False).problems == ()
-
-
-def test_what_a_plan_says_of_a_file_is_not_trusted(store: MemoryStore, clock: SimClock) -> None:
-    """INV-06: each file is judged again."""
-    live = listed(store, "data")
-    work = Work.begin(client(store, clock), [((), 1)])
-    lies = [ForeignFile(path, 1, "rolled_back") for path in [*live, *work.hand.written]]
-    done = remove_foreign(client(store, clock), lies)
-    assert (done.removed, [file.owner for file in done.kept]) == ((), ["pending"])
-    assert set(live) <= set(listed(store))
 
 
 def test_a_file_that_a_decision_named_is_never_removed(store: MemoryStore, clock: SimClock) -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-
 import pytest
 
 from plait import Table
 from plait.errors import ClockUnavailableError, CorruptMetadataError, FormatError, TableError
-from plait.model.document import unseal
 from plait.model.instant import CLOCK_MS_MAX, TIME_MS_MAX, Instant, after, time_ms, time_text
 from plait.services.maintenance.ages import current_before
 from plait.services.maintenance.clean import clean
@@ -19,6 +15,7 @@ from plait.storage.port import Store
 from plait.testing import SimClock
 from plait.timeline import paths
 from plait.txn.read_pin import TTL_S, ReadPin, load_read_pins
+from tests.support.forge import rewrite
 from tests.support.protocol import Work, client, create, live_marks, memory, upsert
 
 HOUR_S, YEAR_MS = 3_600.0, 365 * 24 * 3_600_000
@@ -46,8 +43,12 @@ def horizon(store: Store) -> int:
 def test_one_commit_by_a_clock_a_year_ahead_does_not_stop_cleaning(
     daily: MemoryStore, clock: SimClock
 ) -> None:
-    """For a year nothing was old enough any more."""
+    """For a year nothing was old enough any more; verify notes it."""
+    assert verify(client(daily), data=False).notes == ()
     upsert(client(at(daily, clock, ahead_ms=YEAR_MS)), mark="ahead")
+    (note,) = verify(client(daily), data=False).notes
+    assert note.path == paths.slot(2)
+    assert "31536000 s ahead" in note.message
     for number in range(3):
         clock.advance(HOUR_S)
         upsert(client(daily, clock), mark=f"after {number}")
@@ -64,7 +65,7 @@ def test_one_commit_by_a_clock_a_year_ahead_does_not_stop_cleaning(
 
 @pytest.mark.parametrize("ahead_ms", [25 * 3_600_000, YEAR_MS])
 def test_what_is_young_is_kept_after_a_commit_by_a_clock_ahead(
-    daily: MemoryStore, clock: SimClock, ahead_ms: int
+    daily: MemoryStore, clock: SimClock, ahead_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """INV-05: versions a second old stay, whether they come before it, are it, or follow it."""
     clock.advance(48 * HOUR_S)
@@ -82,17 +83,10 @@ def test_what_is_young_is_kept_after_a_commit_by_a_clock_ahead(
         assert current_before(handle, head, back_s * 1_000) == version
     clean(client(daily, clock))
     assert horizon(daily) <= 1
-
-
-def test_a_slot_whose_time_the_store_does_not_tell_counts_as_young(
-    daily: MemoryStore, clock: SimClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    upsert(client(at(daily, clock, ahead_ms=YEAR_MS)), mark="ahead")
     clock.advance(48 * HOUR_S)
-    handle = client(daily, clock)
-    assert current_before(handle, handle.cache.refresh(), 24 * 3_600_000) == 1
-    monkeypatch.setattr(daily, "list", lambda prefix: iter(()))
-    assert current_before(handle, handle.cache.refresh(), 24 * 3_600_000) == 1
+    with monkeypatch.context() as patch:  # times that a store does not tell count as young
+        patch.setattr(daily, "list", lambda prefix: iter(()))
+        assert current_before(handle, head, 24 * 3_600_000) == 3
 
 
 # --- absurd times ------------------------------------------------------------------------------
@@ -106,8 +100,9 @@ def test_no_writer_claims_an_absurd_time(
     wrong = MemoryStore(store.address.uri, clock=SimClock(absurd_ms))
     begun = Work.begin(client(store, clock), mark="begun")
     wrong_site = client(wrong)
-    with pytest.raises(ClockUnavailableError):
+    with pytest.raises(ClockUnavailableError) as caught:
         upsert(wrong_site)
+    assert caught.value.found == absurd_ms
     with pytest.raises(ClockUnavailableError):
         Table(wrong_site).alter.set({"lock.wait": "5s"})
     with pytest.raises(ClockUnavailableError):
@@ -127,57 +122,35 @@ def test_a_table_goes_on_after_the_latest_time_that_a_clock_may_tell(store: Memo
     assert verify(client(store), data=False).problems == ()
 
 
-def forge(store: Store, version: int, **claims: object) -> None:
-    """Replace a decision by one that claims something else, sealed anew."""
-    body = store.find(paths.slot(version))
-    assert body is not None
-    _, document = unseal(body, path="x")
-    document.update(claims)
-    text = json.dumps(document, separators=(",", ":")).encode()
-    seal = hashlib.sha256(text).hexdigest().encode()
-    store.put(paths.slot(version), b'{"checksum":"' + seal + b'",\n"decision":' + text + b"}\n")
-
-
-@pytest.mark.parametrize(
-    "claims",
-    [
-        {"completed_ms": -1},
-        {"completed_ms": 253_402_300_799_999},
-        {"completed_ms": 1 << 80},
-        {"completed_ms": 1.5},
-        {"instant": "99991231235959999-0123456789abcdef"},
-        {"instant": "00010101000000000-0123456789abcdef"},
-    ],
+ABSURD: tuple[dict[str, object], ...] = (
+    *({"completed_ms": ms} for ms in (-1, 253_402_300_799_999, 1 << 80, 1.5)),
+    {"instant": "99991231235959999-0123456789abcdef"},
+    {"instant": "00010101000000000-0123456789abcdef"},
 )
+USED_UP: tuple[dict[str, object], ...] = (
+    {"completed_ms": TIME_MS_MAX},
+    {"instant": f"{time_text(TIME_MS_MAX)}-0123456789abcdef"},
+)
+
+
+@pytest.mark.parametrize("claims", [*ABSURD, *USED_UP], ids=str)
 def test_a_decision_with_an_absurd_time_is_damage_and_named(
     store: MemoryStore, claims: dict[str, object]
 ) -> None:
-    """INV-01: readers, writers and verify name the slot."""
+    """INV-01: readers, writers and verify name the slot, or that no later time exists."""
     upsert(client(store))
-    forge(store, 1, **claims)
-    for use in (
-        lambda: Table(client(store)).scan(),
-        lambda: upsert(client(store)),
-        lambda: clean(client(store)),
-    ):
-        with pytest.raises(CorruptMetadataError) as caught:
-            use()
-        assert caught.value.path == paths.slot(1)
-    problems = verify(client(store), data=False).problems
-    assert paths.slot(1) in {problem.path for problem in problems}
-
-
-@pytest.mark.parametrize(
-    "claims",
-    [{"completed_ms": TIME_MS_MAX}, {"instant": f"{time_text(TIME_MS_MAX)}-0123456789abcdef"}],
-)
-def test_a_table_whose_times_are_used_up_says_so(
-    store: MemoryStore, claims: dict[str, object]
-) -> None:
-    upsert(client(store))
-    forge(store, 1, **claims)
-    assert Table(client(store)).scan().version == 1
-    with pytest.raises(CorruptMetadataError, match="no later time exists") as caught:
+    rewrite(store, 1, lambda document: document.update(claims))
+    used_up = claims in USED_UP
+    if used_up:
+        assert Table(client(store)).scan().version == 1
+    else:
+        for use in (lambda: Table(client(store)).scan(), lambda: clean(client(store))):
+            with pytest.raises(CorruptMetadataError) as caught:
+                use()
+            assert caught.value.path == paths.slot(1)
+        problems = verify(client(store), data=False).problems
+        assert paths.slot(1) in {problem.path for problem in problems}
+    with pytest.raises(CorruptMetadataError, match="no later time" if used_up else None) as caught:
         upsert(client(store))
     assert caught.value.path == paths.slot(1)
 
@@ -197,53 +170,25 @@ def test_times_beyond_the_bounds_are_errors_of_ours(ms: int) -> None:
         after(TIME_MS_MAX, TIME_MS_MAX, where="x")
 
 
-def test_verify_notes_a_table_that_is_ahead_of_its_clock(
-    daily: MemoryStore, clock: SimClock
-) -> None:
-    assert verify(client(daily), data=False).notes == ()
-    upsert(client(at(daily, clock, ahead_ms=YEAR_MS)), mark="ahead")
-    (note,) = verify(client(daily), data=False).notes
-    assert note.path == paths.slot(2)
-    assert "31536000 s ahead" in note.message
-
-
-def test_the_dead_of_a_clock_that_was_ahead_are_ended_in_time(
+def test_the_dead_of_a_clock_that_was_ahead_are_ended_in_time_and_the_living_spared(
     daily: MemoryStore, clock: SimClock
 ) -> None:
     """Their records seemed alive for a year, and kept every file that was live since."""
     ahead = at(daily, clock, ahead_ms=YEAR_MS)
-    dead = Work.begin(client(ahead), mark="dead").txn
+    dead, alive = Work.begin(client(ahead), mark="dead"), Work.begin(client(ahead), [((), 1)])
     lease = ReadPin(client(ahead), 1)
-    upsert(client(daily, clock), mark="1")
+    absurd = [f"{paths.LEASES}/{7:020d}-{digit * 16}" for digit in "abcde"]
+    for path, ttl_s in zip(absurd, ("NaN", "1e300", "-1", "0", "Infinity"), strict=True):
+        daily.put(path, f'{{"version":7,"ttl_s":{ttl_s},"host":"h","pid":1}}'.encode())
+    upsert(client(daily, clock), 2, mark="1")
     first = client(daily, clock)
-    assert clean(first).rollback.spared == (dead.instant,)
+    assert set(clean(first).rollback.spared) == {dead.txn.instant, alive.txn.instant}
     clock.advance(TTL_S - 1)
-    assert [each.version for each in load_read_pins(client(daily))] == [lease.version]
+    daily.put(paths.heartbeat(alive.txn.instant), b"1")
+    pins = [each.version for each in load_read_pins(client(daily))]
+    assert sorted(pins) == [*[0] * 5, lease.version], "what cannot be read keeps everything"
     clock.advance(2)
-    assert [each.instant for each in clean(client(daily, clock)).rollback.ended] == [dead.instant]
+    ended = [each.instant for each in clean(client(daily, clock)).rollback.ended]
+    assert ended == [dead.txn.instant]
     assert load_read_pins(client(daily)) == []
-
-
-def test_the_living_of_a_clock_that_was_ahead_are_spared(
-    daily: MemoryStore, clock: SimClock
-) -> None:
-    ahead = at(daily, clock, ahead_ms=YEAR_MS)
-    work = Work.begin(client(ahead), mark="alive")
-    for _ in range(30):
-        clean(client(daily, clock))
-        clock.advance(60)
-        daily.put(paths.heartbeat(work.txn.instant), b"1")
-    assert work.commit().version == 2
-
-
-@pytest.mark.parametrize("ttl_s", ["NaN", "1e300", "-1", "0", "Infinity"])
-def test_a_lease_with_an_absurd_time_is_one_that_cannot_be_read(
-    daily: MemoryStore, clock: SimClock, ttl_s: str
-) -> None:
-    path = f"{paths.LEASES}/{7:020d}-{'a' * 16}"
-    daily.put(path, f'{{"version":7,"ttl_s":{ttl_s},"host":"h","pid":1}}'.encode())
-    (lease,) = load_read_pins(client(daily, clock))
-    assert (lease.version, lease.expired) == (0, False)
-    clock.advance(TTL_S + 1)
-    (lease,) = load_read_pins(client(daily, clock))
-    assert lease.expired
+    assert alive.commit().version == 4
