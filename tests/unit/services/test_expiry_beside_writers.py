@@ -136,26 +136,16 @@ def test_a_compaction_that_meets_an_expiry_hides_what_is_gone(table_type: str, k
     sound(table)
 
 
-def test_two_expiries_at_once_harm_nobody() -> None:
-    table = filled(make("mor"))
-    report = beside(table, "publish", table.maintenance.expire).maintenance.expire()
-    assert report.commits == ()
-    assert ids(table) == YOUNG
-    sound(table)
-
-
 def test_an_expiry_stops_when_the_time_to_live_is_changed_meanwhile() -> None:
     """What may expire is what the table says at the version before the decision."""
-    for ttl in (None, "ts 60d"):
-        table = filled(make())
-        service = beside(table, "publish", lambda ttl=ttl, t=table: t.alter.set_ttl(ttl))
-        assert service.maintenance.expire().commits == ()
-        assert len(ids(table)) == 22
-        sound(table)
     table = filled(make())
     plan = table.maintenance.expire(dry_run=True)
-    table.alter.set_ttl(None)
+    for ttl in (None, "ts 60d"):
+        table.alter.set_ttl("ts 30d")
+        service = beside(table, "publish", lambda ttl=ttl: table.alter.set_ttl(ttl))
+        assert service.maintenance.expire().commits == ()
     assert table.maintenance.expire(plan).commits == ()
+    assert len(ids(table)) == 22
     sound(table)
 
 
@@ -195,13 +185,16 @@ def test_a_partition_where_a_living_writer_would_do_work_again_is_left_to_the_ne
     sound(table)
 
 
-def test_a_single_writer_and_an_expiry_are_no_rivals() -> None:
+def test_a_single_writer_and_an_expiry_are_no_rivals_nor_are_two_expiries() -> None:
     """INV-15: each begins beside the other."""
     table = filled(make("mor", concurrency="single_writer", failed_writes="eager"))
     other = again(table)
     beside(table, "publish", lambda: other.upsert(rows((1, NEW, "b", 5)))).maintenance.expire()
     table.append(rows((70, OLD, "a", 0)))
     beside(table, "publish", other.maintenance.expire).upsert(rows((2, NEW, "a", 6)))
+    assert ids(table) == YOUNG
+    table.append(rows((71, OLD, "a", 0)))
+    assert beside(table, "publish", table.maintenance.expire).maintenance.expire().commits == ()
     assert ids(table) == YOUNG
     sound(table)
 
@@ -240,23 +233,6 @@ def test_a_redo_because_of_an_expiry_is_not_counted_and_needs_no_leave() -> None
     sound(table)
 
 
-def test_restored_rows_expire_again_and_an_undo_undoes_the_commit_before() -> None:
-    """It undoes the newest commit of rows, and shows the expiry after it, which it undoes too."""
-    table = filled(make())
-    version = table.version
-    table.maintenance.expire()
-    table.versions.restore(version=version)
-    assert len(ids(table)) == 22
-    table.append(rows((80, NEW, "a", 0)))
-    table.maintenance.expire()
-    assert ids(table) == [*YOUNG, 80]
-    undone = table.versions.undo().plan
-    assert [each.operation for each in undone.reverted] == ["expire", "insert"]
-    table.maintenance.expire()
-    assert ids(table) == YOUNG
-    sound(table)
-
-
 def test_large_vectors_and_shares_of_work_come_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plait.files.deletion.INLINE_BYTES_MAX", 8)
     for kind in TYPES:
@@ -280,25 +256,17 @@ def test_a_restore_shows_the_expiry_that_it_undoes() -> None:
     table.append(rows((60, NEW, "a", 0)))
     table.maintenance.expire()
     plan = table.versions.undo(dry_run=True)
-    assert [each.operation for each in plan.reverted] == ["expire", "insert"]
-    report = table.versions.restore(plan)
+    undone = ["expire", "insert"]
+    assert [each.operation for each in plan.reverted] == undone
+    before = table.versions.restore(plan).version - 1
     assert 0 in ids(table)
-    assert [
-        each.operation
-        for each in table.versions.restore(version=report.version - 1, dry_run=True).returned
-    ] == [
-        "expire",
-        "insert",
-    ]
-    table.maintenance.expire()
-    assert 0 not in ids(table)
-    sound(table)
-
-
-def test_an_expiry_stops_if_a_restore_took_its_column_away_after_the_plan() -> None:
-    table = filled(make("mor"))
+    back = table.versions.restore(version=before, dry_run=True).returned
+    assert [each.operation for each in back] == undone
     plan = table.maintenance.expire(dry_run=True)
+    table.maintenance.expire()
+    assert ids(table) == YOUNG
+    sound(table)
     forge_schema(table._handle.store, lambda arrow: arrow.remove(arrow.get_field_index("ts")))
-    with pytest.raises(SchemaMismatchError):
+    with pytest.raises(SchemaMismatchError):  # a restore took its column away
         table.maintenance.expire(plan)
     assert table.inspect.timeline().pending == ()

@@ -71,18 +71,6 @@ def test_every_version_is_read_by_the_names_of_its_time(kind: str) -> None:
     assert not table.check.verify(data=True).problems
 
 
-def test_changes_across_it_have_the_names_of_the_last_version() -> None:
-    table = make(table_type="mor")
-    renamed(table)
-    table.upsert(called(rows(1, v=3)))
-    found = again(table).changes(0).to_arrow().to_pylist()
-    kinds = [(row["key"], row["_change_type"]) for row in found if row["_commit_version"] == 3]
-    assert sorted(kinds) == [(1, "update_postimage"), (1, "update_preimage")]
-    assert len([row for row in found if row["_commit_version"] == 1]) == 6
-    before = again(table).changes(0, 1).to_arrow().to_pylist()
-    assert sorted(row["id"] for row in before) == [1, 2, 3, 4, 5, 6]
-
-
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 @pytest.mark.parametrize(
     "operation", ["append", "insert", "upsert", "overwrite", "delete", "block"]
@@ -119,16 +107,6 @@ def test_a_writer_that_staged_before_commits_under_the_new_names(operation: str,
     assert not table.check.verify(data=True).problems
 
 
-def test_an_expression_that_names_one_is_run_again() -> None:
-    table, work = make(), ExitStack()
-    work.enter_context(again(table).transaction()).update({"v": "v + 1"}, where="id = 1")
-    renamed(table)
-    with pytest.raises(RetryableConflictError):
-        work.close()
-    again(table).update({"rank": "rank + 1"}, where="key = 1")
-    assert content(table)[0]["rank"] == 1
-
-
 def test_time_to_live_and_recorded_order_follow() -> None:
     table = make(properties={"cluster.by": "at, v"})
     table.alter.set_ttl("at 30d row")
@@ -150,36 +128,9 @@ def test_time_to_live_and_recorded_order_follow() -> None:
     assert table.maintenance.expire().rows_deleted == 6
 
 
-def test_what_a_restore_takes_away_no_option_names() -> None:
-    table = make()
-    table.alter.columns().add("until", "date").commit()
-    table.alter.set_ttl("until 30d row")
-    table.alter.set({"cluster.by": "until"})
-    table.versions.restore(version=1)
-    described = again(table).inspect.describe()
-    assert "ttl" not in described
-    assert not described["properties"].get("cluster.by")
-    table.upsert(rows(1, v=9))
-
-
 def test_a_restore_a_repush_and_a_second_rename_go_on_from_it() -> None:
+    """Changes have the names of the last version, and no option names what a restore took away."""
     table = make(table_type="mor")
-    renamed(table)
-    table.layout.repush(buckets=3)
-    table.alter.columns().rename("key", "id").commit()
-    table.upsert(called(rows(1, v=3)).rename_columns(["id", "place", "moment", "rank"]))
-    shown = [content(table, version) for version in range(1, table.version + 1)]
-    assert shown[0] == rows(range(1, 7)).to_pylist()
-    assert shown[1] == called(rows(range(1, 7))).to_pylist()
-    assert [row["id"] for row in shown[-1]] == [1, 2, 3, 4, 5, 6]
-    table.versions.restore(version=1)
-    table.upsert(rows(2, v=5))
-    assert content(table)[1] == rows(2, v=5).to_pylist()[0]
-    assert not table.check.verify(data=True).problems
-
-
-def test_what_the_layout_needs_is_kept() -> None:
-    table = make()
     for column in ("id", "p", "at", "v"):
         with pytest.raises(SchemaError):
             table.alter.columns().drop(column).commit()
@@ -188,3 +139,24 @@ def test_what_the_layout_needs_is_kept() -> None:
     with pytest.raises(SchemaMismatchError):
         table.append(called(rows(9)))
     assert table.version == 1
+    renamed(table)
+    changes = again(table).changes(0).to_arrow()
+    assert sorted(changes["key"].to_pylist()) == [1, 2, 3, 4, 5, 6]
+    assert sorted(again(table).changes(0, 1).to_arrow()["id"].to_pylist()) == [1, 2, 3, 4, 5, 6]
+    table.layout.repush(buckets=3)
+    table.alter.columns().rename("key", "id").commit()
+    table.upsert(called(rows(1, v=3)).rename_columns(["id", "place", "moment", "rank"]))
+    shown = [content(table, version) for version in range(1, table.version + 1)]
+    assert shown[0] == rows(range(1, 7)).to_pylist()
+    assert shown[1] == called(rows(range(1, 7))).to_pylist()
+    assert [row["id"] for row in shown[-1]] == [1, 2, 3, 4, 5, 6]
+    table.alter.columns().add("until", "date").commit()
+    table.alter.set_ttl("until 30d row")
+    table.alter.set({"cluster.by": "until"})
+    table.versions.restore(version=1)
+    described = again(table).inspect.describe()
+    assert "ttl" not in described
+    assert not described["properties"].get("cluster.by")
+    table.upsert(rows(2, v=5))
+    assert content(table)[1] == rows(2, v=5).to_pylist()[0]
+    assert not table.check.verify(data=True).problems

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from plait.storage.port import Store
 from plait.testing import sim_ports
 from plait.timeline import paths
 from tests.support.forge import flip, reseal, reseal_checkpoint
-from tests.support.protocol import beside, client, create, listed, memory, upsert
+from tests.support.protocol import beside, client, create, listed, memory
 from tests.unit.services.conftest import Copy, rows
 
 
@@ -55,19 +56,25 @@ def one_live(store: Store) -> str:
     return str(max(rows, key=lambda row: int(str(row["rows"])))["path"])
 
 
-def test_a_table_that_is_whole_needs_no_repair(store: LocalStore) -> None:
+def test_a_table_that_is_whole_needs_no_repair_and_a_plan_changes_nothing(
+    store: LocalStore, backup: LocalStore
+) -> None:
     before = bodies(store)
     assert answers(store) == {}
-    assert repair(client(store), plan_repair(client(store))).mended == ()
+    plan = plan_repair(client(store), backup)
+    assert repair(client(store), plan).mended == ()
     assert bodies(store) == before
-
-
-def test_a_plan_changes_nothing(store: LocalStore, backup: LocalStore) -> None:
     flip(store, paths.slot(3), 200)
     flip(store, paths.checkpoint(4), 200)
     before = bodies(store)
-    plan_repair(client(store), backup)
+    assert len(answers(store, backup)) == 2
+    report = repair(client(store), plan, backup)
+    assert (report.mended, len(report.left)) == ((), 2), "only what the plan names is mended"
     assert bodies(store) == before
+    other = memory()
+    create(other)
+    with pytest.raises(OptionError):
+        plan_repair(client(store), other)
 
 
 @pytest.mark.parametrize("damage", ["state.json", "part", "lie"])
@@ -99,32 +106,68 @@ def test_a_checkpoint_is_not_deleted_while_a_decision_is_missing(store: LocalSto
     assert list_checkpoints(store) == [4]
 
 
-@pytest.mark.long(4)
-@pytest.mark.parametrize("damage", ["missing", "damaged", "empty", "replaced", "another"])
-def test_a_slot_comes_back_if_the_next_decision_proves_the_bytes(
-    store: LocalStore, backup: LocalStore, damage: str
-) -> None:
-    """INV-01."""
-    path = paths.slot(3)
-    if damage == "missing":
-        store.delete([path])
-    elif damage == "damaged":
-        flip(store, path, 200)
-    elif damage == "replaced":
-        store.put(path, store.find(paths.slot(2)) or b"")
-    else:
-        store.put(path, b"" if damage == "empty" else backup.find(paths.slot(4)) or b"")
-    assert mended(store, backup)[0] == f"slot:{path}"
-    assert store.find(path) == backup.find(path)
+def old_file(store: Store) -> str:
+    """Return a data file that only older versions need."""
+    live = set(StateCache(store, sim_ports()).snapshot().files["path"].to_pylist())
+    names = listed(store, "data")
+    return next(p for p in names if p.endswith(".base.parquet") and p not in live)
 
 
-def test_a_slot_that_was_replaced_by_another_sealed_decision_comes_back(
-    store: LocalStore, backup: LocalStore
-) -> None:
-    """INV-01: verify names the decision after it, which is right."""
-    path = reseal(store, 3, lambda decision: replace(decision, client={}))
-    assert answers(store) == {f"slot:{path}": "lost"}
-    assert mended(store, backup) == [f"slot:{path}"]
+def vector(store: Store) -> str:
+    return next(p for p in listed(store, "data") if p.endswith(".dv.bin"))
+
+
+def other_decision(store: LocalStore) -> str:
+    """Let verify name the decision after it, which is right."""
+    return reseal(store, 3, lambda decision: replace(decision, client={}))
+
+
+def put(store: Store, path: str, body: bytes | None) -> str:
+    store.put(path, body or b"")
+    return path
+
+
+def lost(store: Store, path: str) -> str:
+    store.delete([path])
+    return path
+
+
+def flipped(store: LocalStore, path: str) -> str:
+    flip(store, path, 300)
+    return path
+
+
+def one_without_its_end(store: LocalStore) -> str:
+    path = one_live(store)
+    return put(store, path, (store.find(path) or b"")[:-1])
+
+
+LOST: dict[str, tuple[str, Callable[[LocalStore], str]]] = {
+    "slot: missing": ("lost", lambda s: lost(s, paths.slot(3))),
+    "slot: flipped": ("lost", lambda s: flipped(s, paths.slot(3))),
+    "slot: empty": ("lost", lambda s: put(s, paths.slot(3), b"")),
+    "slot: of an earlier version": ("lost", lambda s: put(s, paths.slot(3), s.find(paths.slot(2)))),
+    "slot: of a later version": ("lost", lambda s: put(s, paths.slot(3), s.find(paths.slot(4)))),
+    "slot: of another decision": ("lost", other_decision),
+    "file: missing": ("choose", lambda s: lost(s, one_live(s))),
+    "file: flipped": ("choose", lambda s: flipped(s, one_live(s))),
+    "file: cut": ("choose", one_without_its_end),
+    "file: of older versions": ("lost", lambda s: lost(s, old_file(s))),
+    "vector: missing": ("lost", lambda s: lost(s, vector(s))),
+}
+OF_LOGS = ("slot: missing", "file: cut", "vector: missing")
+
+
+@pytest.mark.parametrize("what", LOST)
+def test_what_a_decision_proves_comes_back_from_a_copy(copy: Copy, tables: Path, what: str) -> None:
+    """INV-01, INV-04, INV-05: the very bytes that the next decision, or the file's own, names."""
+    kind = "mor" if what in OF_LOGS else "cow"
+    store, backup = copy(kind), LocalStore(str(tables / kind))
+    answer, damage = LOST[what]
+    path = damage(store)
+    found = f"{what.partition(':')[0]}:{path}"
+    assert answers(store)[found] == answer
+    assert found in mended(store, backup)
     assert store.find(path) == backup.find(path)
 
 
@@ -169,64 +212,12 @@ def test_bytes_of_a_copy_that_nothing_proves_are_refused(
     assert repair(client(store), plan_repair(client(store), bad), bad).mended == ()
 
 
-def test_another_table_is_no_copy(store: LocalStore) -> None:
-    other = memory()
-    create(other)
-    upsert(client(other))
-    with pytest.raises(OptionError):
-        plan_repair(client(store), other)
-
-
-@pytest.mark.parametrize("damage", ["missing", "flipped", "cut"])
-def test_a_data_file_comes_back_with_the_size_footer_and_rows_of_its_decision(
-    store: LocalStore, backup: LocalStore, damage: str
-) -> None:
-    """INV-04."""
-    path = one_live(store)
-    if damage == "missing":
-        store.delete([path])
-    elif damage == "flipped":
-        flip(store, path, 300)
-    else:
-        store.put(path, (store.find(path) or b"")[:-1])
-    assert answers(store) == {f"file:{path}": "choose"}
-    assert mended(store, backup) == [f"file:{path}"]
-    assert store.find(path) == backup.find(path)
-
-
-def test_a_file_that_only_older_versions_need_comes_back(copy: Copy, tables: Path) -> None:
-    """INV-05."""
-    store, backup = copy("cow"), LocalStore(str(tables / "cow"))
-    live = set(StateCache(store, sim_ports()).snapshot().files["path"].to_pylist())
-    old = [p for p in listed(store, "data") if p.endswith(".base.parquet") and p not in live]
-    assert old
-    store.delete(old)
-    assert sorted(mended(store, backup)) == sorted(f"file:{path}" for path in old)
-
-
-def test_deletion_vectors_come_back_only_as_decisions_name_them(copy: Copy, tables: Path) -> None:
-    """INV-04: an older vector would show deleted rows."""
-    store, backup = copy("mor"), LocalStore(str(tables / "mor"))
-    path = next(p for p in listed(store, "data") if p.endswith(".dv.bin"))
-    store.delete([path])
-    assert answers(store) == {f"vector:{path}": "lost"}
-    assert mended(store, backup) == [f"vector:{path}"]
-
-
 def test_what_a_plan_says_is_not_trusted(store: LocalStore, backup: LocalStore) -> None:
     live = one_live(store)
     lie = Finding("file", live, "it is fine", "mend", "overwrite it")
     before = bodies(store)
     report = repair(client(store), RepairPlan((lie,)), backup)
     assert (report.mended, bodies(store)) == ((), before)
-
-
-def test_only_what_the_plan_names_is_mended(store: LocalStore, backup: LocalStore) -> None:
-    plan = plan_repair(client(store), backup)
-    flip(store, paths.checkpoint(4), 200)
-    report = repair(client(store), plan, backup)
-    assert report.mended == ()
-    assert [finding.answer for finding in report.left] == ["mend"]
 
 
 def test_a_sealed_decision_that_is_not_the_lost_one_is_refused(
@@ -255,7 +246,7 @@ def lose(store: LocalStore) -> tuple[str, set[object], dict[object, object]]:
     return f"file:{path}", set(file["id"].to_pylist()), before
 
 
-def test_the_rows_of_a_lost_file_are_given_up_only_on_request(store: LocalStore) -> None:
+def test_the_rows_of_a_lost_file_are_given_up_only_on_request_and_once(store: LocalStore) -> None:
     """INV-04: everything else can be read and written again, and verify knows why."""
     finding, gone, before = lose(store)
     assert answers(store) == {finding: "choose"}
@@ -273,18 +264,10 @@ def test_the_rows_of_a_lost_file_are_given_up_only_on_request(store: LocalStore)
     assert entry.stats["rows_deleted"] == len(before) - len(after)
     assert finding.partition(":")[2] in str(entry.client["reason"])
     assert verify(client(store), history=True).problems == ()
+    assert repair(client(store), plan).mended == ()
+    assert Table.open(store.address.uri).version == table.version
     table.upsert(rows(0, 20, "again"))
     assert dict.fromkeys(range(20), "again").items() <= by_id(table).items()
-
-
-def test_a_loss_is_accepted_once(store: LocalStore) -> None:
-    """The plan is asked again for what the newest version needs."""
-    finding, _, _ = lose(store)
-    plan = plan_repair(client(store), accept_loss=[finding])
-    repair(client(store), plan)
-    version = Table.open(store.address.uri).version
-    assert repair(client(store), plan).mended == ()
-    assert Table.open(store.address.uri).version == version
 
 
 def test_rows_whose_deletion_vectors_are_lost_go_whole_and_none_comes_back(copy: Copy) -> None:
@@ -314,20 +297,15 @@ def test_a_writer_of_the_bucket_meets_an_accepted_loss_as_a_delete(store: LocalS
         beside(table, "publish", meanwhile).delete(where="id < 100", read_from=table.version)
 
 
-@pytest.mark.parametrize("wrong", ["file:data/none.parquet", "checkpoint:x", "what"])
-def test_only_a_file_that_is_lost_can_be_given_up(store: LocalStore, wrong: str) -> None:
-    before = bodies(store)
-    with pytest.raises(OptionError, match="accept_loss"):
-        plan_repair(client(store), accept_loss=[wrong])
-    assert bodies(store) == before
-
-
-def test_a_file_that_only_older_versions_need_is_not_given_up(copy: Copy) -> None:
-    """INV-05: a clean ends them."""
+def test_only_a_file_that_is_lost_and_needed_can_be_given_up(copy: Copy) -> None:
+    """INV-05: a clean ends those that only older versions need."""
     store = copy("cow")
-    live = set(StateCache(store, sim_ports()).snapshot().files["path"].to_pylist())
-    old = next(p for p in listed(store, "data") if p.endswith(".base.parquet") and p not in live)
-    store.delete([old])
+    old = lost(store, old_file(store))
+    before = bodies(store)
     assert answers(store) == {f"file:{old}": "lost"}
+    for wrong in ("file:data/none.parquet", "checkpoint:x", "what"):
+        with pytest.raises(OptionError, match="accept_loss"):
+            plan_repair(client(store), accept_loss=[wrong])
     with pytest.raises(OptionError, match="newest version"):
         plan_repair(client(store), accept_loss=[f"file:{old}"])
+    assert bodies(store) == before

@@ -20,7 +20,7 @@ from plait.testing import SimClock, sim_ports
 from plait.txn.table_decisions import create_table
 from plait.write.writer import Writer
 from tests.support import build
-from tests.support.expiry import KINDS, NAMES
+from tests.support.expiry import KINDS
 from tests.support.protocol import beside, client, memory
 
 ON = {"rows.written": "on"}
@@ -90,15 +90,6 @@ def test_a_row_keeps_the_version_that_wrote_it(table_type: str, keyed: bool, cha
     assert not table.check.verify(history=True).problems
 
 
-def test_rows_of_one_commit_need_no_column() -> None:
-    table = of_kind("cow", keyed=True)
-    table.upsert(rows(1, 2))
-    assert written(table) == {1: 1, 2: 1}
-    (path,) = table.snapshot().files()["path"].to_pylist()
-    found = pq.read_table(table._handle.store.filesystem().open_input_file(path))
-    assert found.schema.names == ["id", "p", "v"]
-
-
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_rows_of_a_transaction_are_written_by_its_commit_and_not_before(table_type: str) -> None:
     """Its files have no version yet when its next operation copies them; others may be first."""
@@ -121,6 +112,7 @@ def test_rows_of_a_transaction_are_written_by_its_commit_and_not_before(table_ty
 
 @pytest.mark.parametrize(("table_type", "keyed"), KINDS)
 def test_a_restore_brings_rows_back_as_old_as_they_were(table_type: str, keyed: bool) -> None:
+    """And nobody sees how old rows are who does not ask."""
     table = of_kind(table_type, keyed=keyed)
     table.append(rows(1, 2))
     table.append(rows(3))
@@ -133,6 +125,11 @@ def test_a_restore_brings_rows_back_as_old_as_they_were(table_type: str, keyed: 
     again = table.version
     table.maintenance.compact(full=True)
     assert written(table) == {1: 1, 2: again, 3: 2}
+    for shown in (table, table.scan().to_arrow()):
+        assert shown.schema.names == ["id", "p", "v"]
+    assert WRITTEN_COLUMN not in table.changes(since=0).to_arrow().schema.names
+    assert table.inspect.compare(table.scan(version=again)).equal
+    assert table.changes(since=again).to_arrow().num_rows == 0
 
 
 def test_older_files_count_as_written_by_their_commit_when_it_is_switched_on() -> None:
@@ -142,45 +139,37 @@ def test_older_files_count_as_written_by_their_commit_when_it_is_switched_on() -
     table.upsert(rows(2))
     with pytest.raises(SchemaMismatchError):
         written(table)
+    late = pa.table({**rows(3).to_pydict(), WRITTEN_COLUMN: [3]})
+    writer = Writer(table._handle, WriteRequest(Operation.UPSERT, with_row_version=True))
+    with pytest.raises(InvariantError), writer:
+        writer.write(late)
+    with pytest.raises(SchemaMismatchError):
+        table.upsert(late)
     table.alter.set(ON)
     assert written(table) == {1: 2, 2: 2}
-    table.upsert(rows(3))
-    assert written(table) == {1: 2, 2: 2, 3: 4}
+    (path,) = table.snapshot().files()["path"].to_pylist()
+    found = pq.read_table(table._handle.store.filesystem().open_input_file(path))
+    assert found.schema.names == ["id", "p", "v"], "rows of one commit need no column"
+    third = table.upsert(rows(3)).version
+    assert written(table) == {1: 2, 2: 2, 3: third}
     table.alter.set({"rows.written": "off"})
-    table.upsert(rows(4))
+    fourth = table.upsert(rows(4)).version
     table.alter.set(ON)
-    assert written(table) == dict.fromkeys([1, 2, 3, 4], 6)
+    assert written(table) == dict.fromkeys([1, 2, 3, 4], fourth)
 
 
 # --- who sees it ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("table_type", "keyed"), KINDS)
-def test_nobody_sees_it_who_does_not_ask(table_type: str, keyed: bool) -> None:
-    table = of_kind(table_type, keyed=keyed)
-    table.append(rows(1, 2))
-    table.update({"v": "9"}, where="id = 1")
-    table.maintenance.compact(full=True)
-    assert table.scan().to_arrow().schema.names == ["id", "p", "v"]
-    assert table.schema.names == ["id", "p", "v"]
-    shown = table.changes(since=0).to_arrow()
-    assert WRITTEN_COLUMN not in shown.schema.names
-    assert table.inspect.compare(table.scan(version=2)).equal
-    assert table.changes(since=2).to_arrow().num_rows == 0
-
-
 def test_a_column_of_that_name_and_the_property_exclude_each_other() -> None:
-    uri = f"memory://written-property-{next(NAMES)}"
+    """And the property stays while rows expire by it."""
     with pytest.raises(OptionError):
-        Table.create(uri, "id bigint, _Written date", properties=ON)
-    table = Table.create(uri, "id bigint, _written bigint")
+        build.make("id bigint, _Written date", record_key=(), properties=ON)
+    table = build.make("id bigint, _written bigint", record_key=())
     table.append(pa.table({"id": [1], "_written": [77]}))
     with pytest.raises(OptionError):
         table.alter.set(ON)
     assert table.scan(columns=["_written"]).to_arrow()["_written"].to_pylist() == [77]
-
-
-def test_the_property_stays_while_rows_expire_by_it() -> None:
     table = made(ttl=Ttl.parse("written 1d row"))
     with pytest.raises(OptionError):
         table.alter.set({"rows.written": "off"})
@@ -285,14 +274,3 @@ def test_rows_can_come_with_the_version_that_wrote_them(table_type: str, keyed: 
     assert written(copy) == {1: 1, 2: 1, 3: 3 if keyed else 2, 4: 3}
     assert copy.scan().to_arrow().schema.names == ["id", "p", "v"]
     assert not copy.check.verify().problems
-
-
-def test_a_table_that_does_not_keep_it_takes_no_such_rows() -> None:
-    table = of_kind("cow", keyed=True, properties={})
-    late = pa.table({**rows(3).to_pydict(), WRITTEN_COLUMN: [3]})
-    writer = Writer(table._handle, WriteRequest(Operation.UPSERT, with_row_version=True))
-    with pytest.raises(InvariantError), writer:
-        writer.write(late)
-    with pytest.raises(SchemaMismatchError):
-        table.upsert(late)
-    assert table.version <= 1
