@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import PurePosixPath
 
 import pytest
@@ -20,24 +20,30 @@ from plait.storage.port import Store
 from plait.testing import Fault, FaultStore, open_wrapped
 from plait.timeline import paths
 from tests.support import build
-from tests.support.build import again, make
+from tests.support.build import again, copy_of, make
 
 KEYS = 40
 _MANIFESTS = f"{paths.INDEX}/*.json"
 rows = partial(build.rows, p=lambda i: "xy"[i % 2], v=0)
 
 
-def made() -> Table:
+@cache
+def _made() -> Table:
     table = make(
         "id bigint, p string, v bigint",
         partition_by="p",
         buckets=1,
         table_type="mor",
         properties={"compact": "off"},
+        upsert=rows(list(range(KEYS))),
     )
-    table.upsert(rows(list(range(KEYS))))
     table.index.create()
     return table
+
+
+def made() -> Table:
+    """Give a table of its own, with an index."""
+    return copy_of(_made())
 
 
 def disturbed(table: Table, act: Callable[[], object], *, times: int = 1) -> Table:
@@ -109,11 +115,23 @@ def test_files_of_a_build_at_work_are_not_deleted() -> None:
 
 
 def test_build_takes_in_nothing_of_another_table() -> None:
-    """INV-04: a manifest of a version that the table does not have is passed over."""
-    table, other = made(), made()
+    """INV-04: a manifest of a version that the table does not have is passed over.
+
+    Nor do its runs stand for those that were there, if a merge meets it.
+    """
+    table, other = made(), make("id bigint, p string, v bigint", upsert=rows([1]))
+    other.index.create()
     theirs = load_newest(other._handle.store, str(other.index.status().name))
     assert theirs is not None
     name = str(table.index.status().name)
+    table.upsert(rows([3], v=7))
+
+    def published() -> object:
+        return publish_manifest(table._handle.store, replace(theirs, index=name, number=1))
+
+    assert fold_index(disturbed(table, published)._handle) is None
+    assert not again(table).index.status().usable
+    assert table.get([3, 5]).num_rows == 2
     forged = replace(theirs, index=name, number=7, version=99)
     assert publish_manifest(table._handle.store, forged)
     assert table.index.build() is not None
@@ -121,31 +139,25 @@ def test_build_takes_in_nothing_of_another_table() -> None:
     as_a_scan(table)
 
 
-def test_merge_takes_in_nothing_of_another_table() -> None:
-    """INV-04: its runs do not stand for those that were there."""
-    table, other = made(), made()
-    theirs = load_newest(other._handle.store, str(other.index.status().name))
-    assert theirs is not None
-    forged = replace(theirs, index=str(table.index.status().name), number=1)
-    table.upsert(rows([3], v=7))
-
-    def published() -> object:
-        return publish_manifest(table._handle.store, forged)
-
-    assert fold_index(disturbed(table, published)._handle) is None
-    assert not again(table).index.status().usable
-    assert table.get([3, 5]).num_rows == 2
-    assert table.index.build() is not None
-    as_a_scan(table)
-
-
 def test_build_that_is_always_outrun_says_so_and_leaves_nothing() -> None:
-    """INV-11: the index of the others is used."""
+    """INV-11: the index of the others is used, and none if each build was made useless."""
     table = made()
     late = disturbed(table, hurried(table), times=10 * ROUNDS_MAX)
     with pytest.raises(PlanStaleError):
         late.index.build(anew=True)
     assert table.scan().count() == KEYS + ROUNDS_MAX
+    as_a_scan(table)
+    other = again(table)
+
+    def restored() -> object:
+        other.upsert(rows([3], v=7))
+        return other.versions.restore(version=1)
+
+    with pytest.raises(PlanStaleError):
+        disturbed(table, restored, times=99).index.build(anew=True)
+    assert look_up(again(table)._handle, [3]).through == "buckets"
+    assert table.get([3]).to_pylist() == [{"id": 3, "p": "y", "v": 0}]
+    assert table.index.build() is not None
     as_a_scan(table)
 
 
@@ -162,22 +174,6 @@ def test_build_that_a_restore_or_a_repush_made_useless_is_done_again(change: str
     report = disturbed(table, acts[change]).index.build(anew=True)
     assert report is not None
     assert table.index.status().usable
-    as_a_scan(table)
-
-
-def test_build_that_is_made_useless_each_time_says_so() -> None:
-    table = made()
-    other = again(table)
-
-    def restored() -> object:
-        other.upsert(rows([3], v=7))
-        return other.versions.restore(version=1)
-
-    with pytest.raises(PlanStaleError):
-        disturbed(table, restored, times=99).index.build(anew=True)
-    assert look_up(again(table)._handle, [3]).through == "buckets"
-    assert table.get([3]).to_pylist() == [{"id": 3, "p": "y", "v": 0}]
-    assert table.index.build() is not None
     as_a_scan(table)
 
 
@@ -210,21 +206,6 @@ def test_build_knows_that_it_was_published_though_the_reply_says_it_was_not() ->
     as_a_scan(table)
 
 
-def test_files_of_a_build_that_died_go_when_its_read_pin_is_gone() -> None:
-    """INV-06: until then somebody may be about to publish them."""
-    table = made()
-    store, name = table._handle.store, str(table.index.status().name)
-    left = paths.index_run(name, table.version, "0" * 16, 0)
-    pin = f"{paths.LEASES}/{table.version:020d}-{'0' * 16}"
-    store.put(left, b"not whole")
-    store.put(pin, b"{}")
-    hurried(table)()
-    assert unnamed(table) == [left]
-    store.delete([pin])
-    hurried(table)()
-    as_a_scan(table)
-
-
 def test_run_of_a_time_before_a_restore_is_not_published_after_it() -> None:
     """INV-04: rows came back that it would hide, or that it does not have."""
     table = made()
@@ -242,7 +223,10 @@ def test_run_of_a_time_before_a_restore_is_not_published_after_it() -> None:
 
 
 def test_look_up_at_work_keeps_the_runs_of_the_manifest_before_the_newest() -> None:
-    """INV-05: it may have looked just before the newest was published."""
+    """INV-05: it may have looked just before the newest was published.
+
+    INV-06: files of a build that died go when its read pin is gone, and not before.
+    """
     table = made()
     store, name = table._handle.store, str(table.index.status().name)
     before = load_newest(store, name)
@@ -254,3 +238,13 @@ def test_look_up_at_work_keeps_the_runs_of_the_manifest_before_the_newest() -> N
     listed = {info.path for info in store.list(paths.INDEX)}
     assert not {file.path for file in before.files} & {file.path for file in after.files}
     assert {file.path for file in (*before.files, *after.files)} <= listed
+    left = paths.index_run(name, table.version, "0" * 16, 0)
+    pin = f"{paths.LEASES}/{table.version:020d}-{'0' * 16}"
+    store.put(left, b"not whole")
+    store.put(pin, b"{}")
+    act = hurried(table)
+    act()
+    assert unnamed(table) == [left]
+    store.delete([pin])
+    act()
+    as_a_scan(table)

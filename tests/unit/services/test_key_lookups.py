@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import logging
 import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +23,13 @@ from plait.model.changes import BASE, LOG
 from plait.services.verify.repair import plan_repair, repair
 from plait.storage.local import LocalStore
 from plait.testing import CountingStore, open_wrapped
-from tests.support.build import uri_of
+from tests.support import build
+from tests.support.build import copied, uri_of
 
 ROWS = 4_000
 SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.int64()), ("text", pa.string())])
 BY = {"cluster.by": "x", "cluster.kind": "sort", "cluster.after": "0s"}
 GROUP_ROWS = 100
-NAMES = itertools.count()
 
 
 def rows(ids: object, seed: int) -> pa.Table:
@@ -44,12 +44,18 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plait.files.key_index.BLOCK_ENTRIES", 256)
 
 
-def make(place: Path | str, table_type: str = "mor", **properties: str) -> Table:
-    table = Table.create(
-        str(place), SCHEMA, record_key="id", buckets=1, table_type=table_type, properties=properties
-    )
+@cache
+def _made(table_type: str, properties: tuple[tuple[str, str], ...]) -> Table:
+    table = build.make(SCHEMA, buckets=1, table_type=table_type, properties=dict(properties))
     table.insert(rows(np.arange(ROWS), 0))
     return table
+
+
+def make(place: Path | None = None, table_type: str = "mor", **properties: str) -> Table:
+    """Give a table of its own, in memory or in a directory."""
+    made = _made(table_type, tuple(properties.items()))
+    into = None if place is None else LocalStore(str(place))
+    return Table.open(copied(made._handle.store, into).address.uri)
 
 
 @pytest.fixture
@@ -86,11 +92,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     return Reads(monkeypatch)
 
 
+MANY = ", ".join(map(str, range(0, ROWS, ROWS // 21)))
 FEW: dict[str, tuple[Callable[[Table], object], int]] = {
     "look-up": (lambda t: t.scan(where="id = 77").to_arrow(), 1),
     "look-up of a column": (lambda t: t.scan("x", where="id = 77").to_arrow(), 1),
     "count": (lambda t: t.scan(where="id = 77 AND x >= 0").count(), 1),
     "look-up of three": (lambda t: t.scan(where="id IN (5, 1000, 3999)").to_arrow(), 3),
+    "look-up of many": (lambda t: t.scan(where=f"id IN ({MANY})").count(), ROWS // GROUP_ROWS),
     "look-up of none": (lambda t: t.scan(where="id = 100000").to_arrow(), 0),
     "upsert": (lambda t: t.upsert(rows([7, 9_000], 1)), 1),
     "insert": (lambda t: t.insert(rows([9_000], 1)), 0),
@@ -106,19 +114,14 @@ FEW: dict[str, tuple[Callable[[Table], object], int]] = {
 def test_a_few_keys_in_a_clustered_bucket_read_only_the_row_groups_that_have_them(
     act: str, clustered: Table, reads: Reads
 ) -> None:
-    """Of 40; a hash that begins like another may lead to one more, and none does here."""
+    """Of 40; a hash that begins like another may lead to one more, and none does here.
+
+    Of more than half as many keys as there are row groups, the key column is read instead.
+    """
     run, groups = FEW[act]
     run(clustered)
     assert reads.take() == groups
     assert not clustered.check.verify().problems
-
-
-def test_many_keys_read_the_key_column_instead(clustered: Table, reads: Reads) -> None:
-    """More than half as many as there are row groups: the index would be read beside them."""
-    ids = range(0, ROWS, ROWS // 21)
-    asked = ", ".join(map(str, ids))
-    assert clustered.scan(where=f"id IN ({asked})").count() == len(ids)
-    assert reads.take() == ROWS // GROUP_ROWS
 
 
 SERVICES: dict[str, tuple[dict[str, str], Callable[[Table], object]]] = {
@@ -137,8 +140,8 @@ def test_a_look_up_by_key_opens_at_most_two_data_files_after_any_number_of_upser
 ) -> None:
     """With services on, files of deletion vectors counted too: the base, and one log."""
     properties, serve = SERVICES[services]
-    uri = f"memory://look-ups-{next(NAMES)}"
-    table = make(uri, table_type, **order, **properties)
+    table = make(None, table_type, **order, **properties)
+    uri = uri_of(table)
     if order:
         table.maintenance.cluster()
     chance = np.random.default_rng(3)
@@ -194,29 +197,28 @@ def act(table: Table) -> None:
     assert table.scan().count() == ROWS
 
 
-def test_a_damaged_index_costs_time_only(
-    clustered: Table, reads: Reads, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("lost", ["damaged", "absent"])
+def test_an_index_that_is_damaged_or_absent_costs_time_only(
+    lost: str,
+    tmp_path: Path,
+    reads: Reads,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """INV-08, INV-11: every key is found in the key column, and a person is told."""
-    damage_index(clustered)
-    damaged = base_of(clustered).name
-    with caplog.at_level(logging.WARNING, "plait"):
-        act(clustered)
-    assert reads.take() == ROWS // GROUP_ROWS
-    assert f"{damaged} is damaged" in caplog.text
-
-
-def test_a_file_without_an_index_costs_time_only(
-    tmp_path: Path, reads: Reads, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """INV-11: such as one of a writer that knows of no index."""
+    """INV-08, INV-11: every key is found in the key column, and a person is told of damage."""
     table = make(tmp_path / "t", **BY)
     with monkeypatch.context() as patch:
-        patch.setattr(KeyIndexBuilder, "write", lambda *_: {})
+        if lost == "absent":  # a writer that knows of no index
+            patch.setattr(KeyIndexBuilder, "write", lambda *_: {})
         table.maintenance.cluster()
-    act(table)
+    if lost == "damaged":
+        damage_index(table)
+    file = base_of(table).name
+    with caplog.at_level(logging.WARNING, "plait"):
+        act(table)
     assert reads.take() == ROWS // GROUP_ROWS
-    assert not table.check.verify().problems
+    assert (f"{file} is damaged" in caplog.text) is (lost == "damaged")
+    assert lost == "damaged" or not table.check.verify().problems
 
 
 def test_verify_finds_a_damaged_index_and_repair_says_what_to_do(
