@@ -40,6 +40,20 @@ Prepared = Callable[[], object]
 """What a client does once it is stale."""
 
 
+def case(
+    name: str, act: Callable[[Table], object], *before: Callable[[Table], object]
+) -> Callable[[Table], Prepared]:
+    """Return what prepares a table, and then lets a client do something with it."""
+
+    def prepare(table: Table) -> Prepared:
+        for each in before:
+            each(table)
+        return lambda: act(table)
+
+    prepare.__name__ = name
+    return prepare
+
+
 def _commit(table: Table) -> Prepared:
     writer = table.writer("upsert")
     writer.__enter__()
@@ -99,19 +113,9 @@ def _dead(table: Table) -> str:
     return str(writer.instant)
 
 
-def _rollback(table: Table) -> Prepared:
-    instant = _dead(table)
-    return lambda: table.maintenance.rollback(instant)
-
-
 def _rollback_failed(table: Table) -> Prepared:
     _dead(table)
     return lambda: roll_back_failed(table._handle, reason="dead", everything=True)
-
-
-def _optimize(table: Table) -> Prepared:
-    _clean(table)
-    return table.maintenance.optimize
 
 
 def _clean(table: Table) -> Prepared:
@@ -119,11 +123,6 @@ def _clean(table: Table) -> Prepared:
     table.upsert(ROWS)
     table.upsert(ROWS)
     assert table.maintenance.clean(dry_run=True).condemned
-    return table.maintenance.clean
-
-
-def _clean_of_nothing(table: Table) -> Prepared:
-    assert not table.maintenance.clean(dry_run=True).condemned
     return table.maintenance.clean
 
 
@@ -156,26 +155,6 @@ def _remove_foreign(table: Table) -> Prepared:
     return lambda: table.check.remove_foreign(table.check.foreign())
 
 
-def _savepoint(table: Table) -> Prepared:
-    return lambda: table.versions.savepoint("kept")
-
-
-def _drop_savepoint(table: Table) -> Prepared:
-    table.versions.savepoint("kept")
-    return lambda: table.versions.drop_savepoint("kept")
-
-
-def _restore(table: Table) -> Prepared:
-    table.upsert(ROWS)
-    return table.versions.undo
-
-
-def _replay(table: Table) -> Prepared:
-    table.upsert(ROWS, commit_id="undone")
-    table.versions.undo()
-    return table.versions.replay
-
-
 def _accept_loss(table: Table) -> Prepared:
     table.upsert(ROWS)
     path = table.inspect.files()["path"][0].as_py()
@@ -184,45 +163,14 @@ def _accept_loss(table: Table) -> Prepared:
     return lambda: table.check.repair(plan)
 
 
-def _change_contract(table: Table) -> Prepared:
-    return lambda: table.alter.contract(lock="process")
-
-
-def _set(table: Table) -> Prepared:
-    return lambda: table.alter.set({"commit.retries": 3})
-
-
 def _alter(table: Table) -> Prepared:
     return table.alter.columns().add("note", "string").commit
-
-
-def _add_replica(table: Table) -> Prepared:
-    return lambda: table.replicas.add("eu=memory://contract-eu")
-
-
-def _remove_replica(table: Table) -> Prepared:
-    table.replicas.add("eu=memory://contract-eu")
-    return lambda: table.replicas.remove("eu")
-
-
-def _set_ttl(table: Table) -> Prepared:
-    return lambda: table.alter.set_ttl(None)
 
 
 def _beside_the_dead(table: Table) -> None:
     """Make the table one for a single writer, and leave what a dead one left."""
     table.alter.contract(concurrency="single_writer")
     bury(table._handle.store, _dead(table))
-
-
-def _begin(table: Table) -> Prepared:
-    _beside_the_dead(table)
-    return lambda: table.upsert(ROWS)
-
-
-def _begin_turn(table: Table) -> Prepared:
-    _beside_the_dead(table)
-    return table.stream("several").coordinator(Hub().coordinator(), "upsert").start
 
 
 def _begin_job(table: Table) -> Prepared:
@@ -232,75 +180,93 @@ def _begin_job(table: Table) -> Prepared:
     return lambda: job.commit([])
 
 
+def _set_savepoint(table: Table) -> None:
+    table.versions.savepoint("kept")
+
+
+def _set_replica(table: Table) -> None:
+    table.replicas.add("eu=memory://contract-eu")
+
+
+def _do_repush(table: Table) -> None:
+    table.layout.repush(buckets=3)
+
+
+def _rollback(table: Table) -> Prepared:
+    instant = _dead(table)
+    return lambda: table.maintenance.rollback(instant)
+
+
 GIVES_UP = (_commit, _block, _stream, _coordinated, _take_over)
 """Their own rollback is the one decision that clients may publish whose contract is over."""
 
 
-def _repush(table: Table) -> Prepared:
-    return lambda: table.layout.repush(buckets=3)
-
-
-def _cancel_repush(table: Table) -> Prepared:
+def _begin_repush(table: Table) -> None:
     begin(table._handle, RepushRequest(buckets=3))
-    return table.layout.cancel
 
 
-def _go_on_with_a_repush(table: Table) -> Prepared:
-    begin(table._handle, RepushRequest(buckets=3))
-    return lambda: table.layout.repush(buckets=3)
+def _start_turn(table: Table) -> None:
+    table.stream("several").coordinator(Hub().coordinator(), "upsert").start()
 
 
-def _undo_repush(table: Table) -> Prepared:
-    table.layout.repush(buckets=3)
-    return table.layout.undo
-
-
-def _create_index(table: Table) -> Prepared:
-    return table.index.create
-
-
-def _drop_index(table: Table) -> Prepared:
-    table.index.create()
-    return table.index.drop
-
-
-def _downgrade(table: Table) -> Prepared:
-    return lambda: table.alter.downgrade(to=[])
+def _upsert(table: Table) -> None:
+    table.upsert(ROWS, commit_id="undone")
 
 
 OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     "txn.commit.Publisher.publish": GIVES_UP,
     "txn.transaction.OptimisticTransaction.abort": GIVES_UP,
     "txn.reservation.ReservationQueue._reserve": (_reservation,),
-    "services.maintenance.clean.clean": (_clean, _clean_of_nothing),
+    "services.maintenance.clean.clean": (
+        _clean,
+        case("clean_of_nothing", lambda t: t.maintenance.clean()),
+    ),
     "services.maintenance.clean.undo_clean": (_undo_clean,),
     "services.verify.rebuild.rebuild": (_rebuild,),
     "services.maintenance.archive._Mover._publish": (_archive,),
     "services.verify.foreign._end_unknown": (_remove_foreign,),
     "services.table_maintenance.Maintenance.rollback": (_rollback, _rollback_failed),
     "txn.transaction.OptimisticTransaction._finish": GIVES_UP,
-    "services.maintenance.runner._optimized": (_optimize,),
-    "services.definition.contract.change_contract": (_change_contract,),
-    "services.maintenance.savepoint.set_savepoint": (_savepoint,),
-    "services.maintenance.savepoint.drop_savepoint": (_drop_savepoint,),
+    "services.maintenance.runner._optimized": (
+        case("optimize", lambda t: t.maintenance.optimize(), _clean),
+    ),
+    "services.definition.contract.change_contract": (
+        case("change_contract", lambda t: t.alter.contract(lock="process")),
+    ),
+    "services.maintenance.savepoint.set_savepoint": (case("savepoint", _set_savepoint),),
+    "services.maintenance.savepoint.drop_savepoint": (
+        case("drop_savepoint", lambda t: t.versions.drop_savepoint("kept"), _set_savepoint),
+    ),
     "services.verify.loss.accept_loss": (_accept_loss,),
-    "services.maintenance.restore.restore": (_restore,),
-    "services.maintenance.replay.replay": (_replay,),
-    "services.definition.alter.Alter.set": (_set,),
-    "services.definition.alter.Alter.set_ttl": (_set_ttl,),
+    "services.maintenance.restore.restore": (
+        case("restore", lambda t: t.versions.undo(), _upsert),
+    ),
+    "services.maintenance.replay.replay": (
+        case("replay", lambda t: t.versions.replay(), _upsert, lambda t: t.versions.undo()),
+    ),
+    "services.definition.alter.Alter.set": (
+        case("set", lambda t: t.alter.set({"commit.retries": 3})),
+    ),
+    "services.definition.alter.Alter.set_ttl": (case("set_ttl", lambda t: t.alter.set_ttl(None)),),
     "services.definition.alter.alter": (_alter,),
-    "services.definition.sinks.add_replica": (_add_replica,),
-    "services.definition.sinks.remove_replica": (_remove_replica,),
-    "repush.begin.begin": (_repush,),
-    "repush.begin.cancel": (_cancel_repush,),
-    "repush.swap.Swap.publish": (_go_on_with_a_repush,),
+    "services.definition.sinks.add_replica": (case("add_replica", _set_replica),),
+    "services.definition.sinks.remove_replica": (
+        case("remove_replica", lambda t: t.replicas.remove("eu"), _set_replica),
+    ),
+    "repush.begin.begin": (case("repush", _do_repush),),
+    "repush.begin.cancel": (case("cancel_repush", lambda t: t.layout.cancel(), _begin_repush),),
+    "repush.swap.Swap.publish": (case("go_on_with_a_repush", _do_repush, _begin_repush),),
     "repush.swap.reserved": (),  # manners only: without it the swap is published all the same
-    "repush.undo.undo": (_undo_repush,),
-    "services.index.record_index._declare": (_create_index,),
-    "services.index.record_index._drop": (_drop_index,),
-    "services.definition.upgrade.change_features": (_downgrade,),
-    "txn.transaction.OptimisticTransaction.begin": (_begin,),
-    "stream.open_turn.OpenTurn.begin": (_begin_turn,),
+    "repush.undo.undo": (case("undo_repush", lambda t: t.layout.undo(), _do_repush),),
+    "services.index.record_index._declare": (case("create_index", lambda t: t.index.create()),),
+    "services.index.record_index._drop": (
+        case("drop_index", lambda t: t.index.drop(), lambda t: t.index.create()),
+    ),
+    "services.definition.upgrade.change_features": (
+        case("downgrade", lambda t: t.alter.downgrade(to=[])),
+    ),
+    "txn.transaction.OptimisticTransaction.begin": (case("begin", _upsert, _beside_the_dead),),
+    "stream.open_turn.OpenTurn.begin": (case("begin_turn", _start_turn, _beside_the_dead),),
     "stream.open_turn.OpenTurn.roll_back": (_coordinated,),
     "stream.coordinator.Fence.end_older": (_take_over,),
     "spark.sink.Job.abort": (),  # it opens the table anew, and ends what it began itself

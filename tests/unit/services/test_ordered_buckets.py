@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -39,20 +40,25 @@ def rows(ids: object, seed: int) -> pa.Table:
     return pa.table([ids, [f"n{each:07d}" for each in ids], x, y], schema=SCHEMA)
 
 
-def make(table_type: str, key: str = "number", **properties: object) -> Table:
-    """Give a table of two buckets, in which some rows are replaced and some are gone."""
+@cache
+def _made(table_type: str, key: str, properties: tuple[tuple[str, object], ...]) -> Table:
     table = build.make(
         SCHEMA,
         record_key=KEYS[key],
         buckets=2,
         table_type=table_type,
-        properties={**SMALL, **properties},
+        properties={**SMALL, **dict(properties)},
     )
     chance = np.random.default_rng(7)
     table.insert(rows(chance.permutation(ROWS), 0))
     table.upsert(rows(range(0, ROWS, 10), 1))
     table.delete(where="id BETWEEN 14 AND 40")
     return table
+
+
+def make(table_type: str, key: str = "number", **properties: object) -> Table:
+    """Give a table of two buckets of its own, in which some rows are replaced and some are gone."""
+    return build.copy_of(_made(table_type, key, tuple(properties.items())))
 
 
 def content(table: Table) -> pa.Table:
@@ -110,6 +116,8 @@ def test_every_operation_does_the_same_in_a_bucket_that_is_in_an_order(
     table.maintenance.cluster()
     assert orders(table) == [ORDER, ORDER]
     assert content(table) == content(plain)
+    with pytest.raises(DuplicateKeyError):
+        table.insert(rows([50], 3))
     since, base = table.version, plain.version
     told = [WRITES[write](each).stats for each in (plain, table)]  # type: ignore[attr-defined]
     assert (told[0].rows_inserted, told[0].rows_updated, told[0].rows_deleted) == (
@@ -125,18 +133,6 @@ def test_every_operation_does_the_same_in_a_bucket_that_is_in_an_order(
     assert set(orders(table)) == {ORDER}
     assert not table.check.verify().problems
     assert not table.check.verify(history=True).problems
-
-
-@pytest.mark.usefixtures("small_pieces")
-@pytest.mark.parametrize("table_type", ["cow", "mor"])
-def test_a_key_that_is_there_is_found_wherever_its_row_stands(table_type: str) -> None:
-    """INV-08."""
-    table = make(table_type, **BY)
-    table.maintenance.cluster()
-    with pytest.raises(DuplicateKeyError):
-        table.insert(rows([50], 3))
-    assert table.scan(where="id = 50").count() == 1
-    assert table.scan(where="id = 14").count() == 0
 
 
 @pytest.mark.long(8)
@@ -193,7 +189,7 @@ def test_a_range_meets_few_row_groups_of_a_bucket() -> None:
 
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_a_restore_of_a_version_before_a_clustering_brings_its_files_back(table_type: str) -> None:
-    """INV-05, INV-14."""
+    """INV-05, INV-14: and a compaction sorts by key once the order was dropped."""
     table = make(table_type, **BY)
     then, version = content(table), table.version
     table.maintenance.cluster()
@@ -203,26 +199,28 @@ def test_a_restore_of_a_version_before_a_clustering_brings_its_files_back(table_
     assert ORDER not in orders(table)
     table.maintenance.cluster()
     assert content(table) == then
+    table.upsert(NEW)
+    table.alter.set({"cluster.by": ""})
+    now = content(table)
+    table.maintenance.compact(full=True)
+    assert set(orders(table)) == {KEY_ORDER}
+    assert content(table) == now
     assert not table.check.verify().problems
 
 
 def test_an_update_of_another_column_keeps_the_order_and_one_of_its_own_does_not() -> None:
+    """A delete keeps it too, and an upsert sorts its bucket by key."""
     table = make("cow", **{**BY, "cluster.by": "x"})
     table.maintenance.cluster()
     order = Order(("x",), "hilbert").id
-    table.update({"y": "y + 1"}, where="x >= 0")
-    assert orders(table) == [order, order]
-    table.update({"x": "10000 - x"}, where="x >= 0")
-    assert orders(table) == [NO_ORDER, NO_ORDER]
-
-
-def test_a_delete_keeps_the_order_and_an_upsert_sorts_its_bucket_by_key() -> None:
-    table = make("cow", **BY)
-    table.maintenance.cluster()
-    table.delete(where="x < 100")
-    assert orders(table) == [ORDER, ORDER]
-    table.upsert(rows(range(100), 2))
-    assert orders(table) == [KEY_ORDER, KEY_ORDER]
+    for act, after in (
+        (lambda: table.update({"y": "y + 1"}, where="x >= 0"), order),
+        (lambda: table.delete(where="x < 100"), order),
+        (lambda: table.update({"x": "10000 - x"}, where="x >= 0"), NO_ORDER),
+        (lambda: table.upsert(rows(range(100), 2)), KEY_ORDER),
+    ):
+        act()
+        assert orders(table) == [after, after]
 
 
 def test_cluster_puts_in_order_only_what_is_not_in_it() -> None:
@@ -252,6 +250,7 @@ def test_optimize_clusters_what_falls_due_and_then_has_nothing_to_do(table_type:
 
 
 def test_optimize_leaves_alone_what_is_nearly_in_order_or_has_just_been_written() -> None:
+    """And a compaction merges logs by key, and leaves the base in order."""
     table = make("mor", **{**BY, "compact.log.percent": 100, "compact.hidden.percent": 100})
     table.maintenance.cluster()
     table.upsert(FEW)
@@ -259,29 +258,12 @@ def test_optimize_leaves_alone_what_is_nearly_in_order_or_has_just_been_written(
     busy = make("cow", **{**BY, "cluster.after": "1h"})
     assert not busy.maintenance.optimize().clustering.commits  # type: ignore[union-attr]
     assert make("cow").maintenance.optimize().clustering is None
-
-
-def test_a_minor_compaction_merges_logs_by_key_and_leaves_the_base_in_order() -> None:
-    table = make("mor", **{**BY, "compact.log.percent": 100, "compact.hidden.percent": 100})
-    table.maintenance.cluster()
     for seed in range(3):
         table.upsert(rows(range(40), seed))
     now = content(table)
     table.maintenance.compact()
     assert sorted(orders(table)) == [KEY_ORDER, KEY_ORDER, ORDER, ORDER]
     assert content(table) == now
-
-
-def test_a_table_whose_order_was_dropped_is_compacted_by_key() -> None:
-    table = make("mor", **BY)
-    table.maintenance.cluster()
-    table.upsert(NEW)
-    table.alter.set({"cluster.by": ""})
-    now = content(table)
-    table.maintenance.compact(full=True)
-    assert set(orders(table)) == {KEY_ORDER}
-    assert content(table) == now
-    assert not table.check.verify().problems
 
 
 @pytest.mark.parametrize(
