@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -24,24 +24,27 @@ from plait.index.window import FOLD_LAG_MAX
 from plait.queries.lookup import look_up
 from plait.services.index.build import fold_index
 from plait.storage import open_store
+from plait.storage.port import Store
 from plait.testing import CountingStore, Fault, FaultStore, SimulatedCrashError, open_wrapped
 from plait.timeline import paths
 from tests.support import build
-from tests.support.build import make, uri_of
+from tests.support.build import copy_of, make, uri_of
 
 SCHEMA = "id bigint, day string, v bigint"
 DAYS, PER_DAY = 4, 50
 rows = partial(build.rows, day=lambda i: f"d{i // PER_DAY}")
 
 
-def made(kind: str = "cow", **more: object) -> Table:
+def made(kind: str = "cow", **properties: object) -> Table:
+    """Give a table of its own, of four partitions."""
+    return copy_of(_loaded(kind, tuple(properties.items())))
+
+
+@cache
+def _loaded(kind: str, more: tuple[tuple[str, object], ...]) -> Table:
+    every = rows(list(range(DAYS * PER_DAY)), v=0)
     return make(
-        SCHEMA,
-        partition_by="day",
-        table_type=kind,
-        buckets=2,
-        **more,
-        upsert=rows(list(range(DAYS * PER_DAY)), v=0),
+        SCHEMA, partition_by="day", table_type=kind, buckets=2, upsert=every, properties=dict(more)
     )
 
 
@@ -60,7 +63,7 @@ def same_as_a_scan(table: Table, *, through: str) -> None:
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_get_opens_at_most_two_data_files_a_key_after_many_upserts(kind: str) -> None:
     """Partitions, log files and commits that are in no run yet do not count."""
-    table, rng = made(kind, properties={"compact": "off"}), np.random.default_rng(5)
+    table, rng = made(kind, compact="off"), np.random.default_rng(5)
     table.index.create()
     for number in range(FOLD_LAG_MAX + 20):
         table.upsert(rows(np.unique(rng.integers(0, DAYS * PER_DAY, 8)).tolist(), v=number))
@@ -76,15 +79,8 @@ def test_get_opens_at_most_two_data_files_a_key_after_many_upserts(kind: str) ->
     assert store.count("open_input", "data") == 0
 
 
-@pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_get_without_an_index_reads_the_bucket_of_each_partition(kind: str) -> None:
-    table = made(kind)
-    same_as_a_scan(table, through="buckets")
-    assert look_up(table._handle, [7]).files <= DAYS
-
-
 def test_get_takes_keys_in_many_forms_and_says_what_is_wrong() -> None:
-    table = make("a int, b string, v int", record_key=["a", "b"])
+    table = make("a int, b string, v int", record_key=["a", "b"], partition_by="b")
     table.upsert(pa.table({"a": [1, 2], "b": ["x", "y"], "v": [1, 2]}, schema=table.schema))
     forms: list[object] = [
         [(1, "x"), (1, "y"), (1, "x")],
@@ -93,13 +89,13 @@ def test_get_takes_keys_in_many_forms_and_says_what_is_wrong() -> None:
     ]
     for keys in forms:
         assert table.get(keys, ["v", "b"]).to_pylist() == [{"v": 1, "b": "x"}]
+        assert look_up(table._handle, keys).through == "partition", "a key that says it"
     assert table.get([]).num_rows == 0
     with pytest.raises(OptionError):
         table.get([1])
-    with pytest.raises(BadRecordError):
-        table.get([(None, "x")])
-    with pytest.raises(BadRecordError):
-        table.get([("one", "x")])
+    for bad in ((None, "x"), ("one", "x")):
+        with pytest.raises(BadRecordError):
+            table.get([bad])
     with pytest.raises(SchemaMismatchError):
         table.get(pa.table({"a": pa.array([1], pa.int32())}))
     with pytest.raises(SchemaMismatchError):
@@ -110,16 +106,11 @@ def test_get_takes_keys_in_many_forms_and_says_what_is_wrong() -> None:
             call()
 
 
-def test_key_that_says_its_partition_needs_no_index() -> None:
-    table = make("id bigint, day string", record_key=["id", "day"], partition_by="day")
-    table.upsert(pa.table({"id": [1, 1, 2], "day": ["a", "b", "b"]}))
-    found = look_up(table._handle, [(1, "b"), (3, "a")])
-    assert (found.rows.to_pylist(), found.through) == ([{"id": 1, "day": "b"}], "partition")
-
-
 def test_index_is_dropped_and_its_files_go_with_the_next_clean() -> None:
     """INV-06: nothing is deleted before the decision that lets it go."""
     table = made()
+    same_as_a_scan(table, through="buckets")
+    assert look_up(table._handle, [7]).files <= DAYS
     table.index.create()
     assert table.index.create() is None
     name = table.index.status().name
@@ -128,6 +119,12 @@ def test_index_is_dropped_and_its_files_go_with_the_next_clean() -> None:
     before = [info.path for info in store.list(paths.index(name))]
     table.maintenance.clean()
     assert [info.path for info in store.list(paths.index(name))] == before
+    assert table.index.verify().missing == 0
+    manifest = load_newest(store, name)
+    assert manifest is not None
+    assert publish_manifest(store, replace(manifest, number=manifest.number + 1, runs=()))
+    found = Table.open(uri_of(table)).index.verify()
+    assert (found.missing, found.rows) == (DAYS * PER_DAY, DAYS * PER_DAY)
     table.index.drop()
     same_as_a_scan(table, through="buckets")
     table.maintenance.clean()
@@ -141,42 +138,45 @@ def test_index_is_dropped_and_its_files_go_with_the_next_clean() -> None:
     assert table.check.verify().problems == ()
 
 
-def lose_all(table: Table) -> None:
-    store = table._handle.store
-    store.delete([info.path for info in store.list(paths.INDEX)])
+Lose = Callable[[Table], object]
 
 
-def lose_runs(table: Table) -> None:
-    store = table._handle.store
-    store.delete([i.path for i in store.list(paths.INDEX) if i.path.endswith(".run")])
+def on_files(end: str, act: Callable[[Store, str], object]) -> Lose:
+    """Return what does something to each file of the index with this end."""
+
+    def lose(table: Table) -> None:
+        store = table._handle.store
+        for path in [info.path for info in store.list(paths.INDEX) if info.path.endswith(end)]:
+            act(store, path)
+
+    return lose
 
 
-def damage_runs(table: Table) -> None:
-    store = table._handle.store
-    for info in store.list(paths.INDEX):
-        body = store.find(info.path)
-        if info.path.endswith(".run") and body is not None:
-            store.put(info.path, body[:20] + b"?" + body[21:])
+def damaged(store: Store, path: str) -> None:
+    body = store.find(path, size_max=1 << 20) or b""
+    store.put(path, body[:20] + b"?" + body[21:])
 
 
-def damage_manifests(table: Table) -> None:
-    store = table._handle.store
-    for info in store.list(paths.INDEX):
-        if info.path.endswith(".json"):
-            store.put(info.path, b"{}")
+LOSSES: dict[str, Lose] = {
+    "all": on_files("", lambda store, path: store.delete([path])),
+    "runs": on_files(".run", lambda store, path: store.delete([path])),
+    "damaged runs": on_files(".run", damaged),
+    "damaged manifests": on_files(".json", lambda store, path: store.put(path, b"{}")),
+    "other buckets": lambda table: table.layout.repush(buckets=5),
+}
 
 
-@pytest.mark.parametrize("lose", [lose_all, lose_runs, damage_runs, damage_manifests])
-def test_index_that_was_lost_costs_time_only(lose: Callable[[Table], None]) -> None:
+@pytest.mark.parametrize("lost", LOSSES)
+def test_index_that_was_lost_costs_time_only(lost: str) -> None:
     """INV-11: look-ups go by buckets, and the next build makes it anew."""
     table = made("mor")
     table.index.create()
     table.upsert(rows([1, 60], v=9))
-    lose(table)
+    LOSSES[lost](table)
     same_as_a_scan(table, through="buckets")
     table.upsert(rows([2, 61], v=10))
     same_as_a_scan(table, through="buckets")
-    table.index.build(anew=lose is damage_runs)
+    table.index.build(anew=lost == "damaged runs")
     same_as_a_scan(table, through="index")
     assert table.index.verify().ok
     assert table.check.verify().problems == ()
@@ -184,7 +184,7 @@ def test_index_that_was_lost_costs_time_only(lose: Callable[[Table], None]) -> N
 
 def test_restore_makes_the_runs_useless_until_they_are_built_anew() -> None:
     """INV-04: rows come back that newer entries would hide."""
-    table = made("mor", properties={"compact": "off"})
+    table = made("mor", compact="off")
     before = table.version
     table.index.create()
     table.upsert(rows([1, 60], v=9))
@@ -203,18 +203,9 @@ def test_restore_makes_the_runs_useless_until_they_are_built_anew() -> None:
     assert table.index.verify().ok
 
 
-def test_change_of_the_bucket_spec_makes_the_runs_useless_until_they_are_built_anew() -> None:
-    table = made()
-    table.index.create()
-    table.layout.repush(buckets=5)
-    same_as_a_scan(table, through="buckets")
-    assert table.index.build() is not None
-    same_as_a_scan(table, through="index")
-
-
 def test_services_and_overwrites_need_no_new_run() -> None:
     """INV-04: rows that moved to other files are found there."""
-    table = made("mor", properties={"compact": "off"})
+    table = made("mor", compact="off")
     table.index.create()
     for number in range(6):
         table.upsert(rows([number, 50 + number, 199], v=number))
@@ -232,7 +223,7 @@ def test_services_and_overwrites_need_no_new_run() -> None:
 
 def test_two_clients_that_add_at_once_lose_nothing() -> None:
     """INV-11: one publishes, the other one finds the number taken."""
-    table = made("mor", properties={"compact": "off"})
+    table = made("mor", compact="off")
     table.index.create()
     table.upsert(rows([1, 60], v=9))
     won = []
@@ -268,9 +259,7 @@ def test_crash_at_any_call_of_a_fold_or_build_leaves_an_index_that_works(kind: s
 
 def _dies(kind: str, nth: int, *, build: bool) -> bool:
     """Let the n-th call about the index fail, then look; return False if there were fewer."""
-    table = made("mor", properties={"compact": "off"})
-    table.index.create()
-    table.upsert(rows([1, 60], v=9))
+    table = copy_of(_indexed())
     fault = Fault(kind, path=f"{paths.INDEX}/*", nth=nth)
     died, _ = open_wrapped(uri_of(table), lambda inner: FaultStore(inner, [fault]))
     with suppress(SimulatedCrashError, StorageError):
@@ -286,18 +275,13 @@ def _dies(kind: str, nth: int, *, build: bool) -> bool:
     return fault._seen >= nth
 
 
-def test_verify_index_finds_a_row_that_a_look_up_would_miss() -> None:
-    table = made()
+@cache
+def _indexed() -> Table:
+    """Make a table whose index is one commit behind."""
+    table = made("mor", compact="off")
     table.index.create()
-    name = str(table.index.status().name)
-    assert table.index.verify().missing == 0
-    manifest = load_newest(table._handle.store, name)
-    assert manifest is not None
-    assert publish_manifest(
-        table._handle.store, replace(manifest, number=manifest.number + 1, runs=())
-    )
-    found = Table.open(uri_of(table)).index.verify()
-    assert (found.missing, found.rows) == (DAYS * PER_DAY, DAYS * PER_DAY)
+    table.upsert(rows([1, 60], v=9))
+    return table
 
 
 def test_index_of_another_history_is_of_no_use() -> None:
@@ -318,9 +302,9 @@ def test_index_of_another_history_is_of_no_use() -> None:
 
 def test_runs_are_few_and_old_manifests_go() -> None:
     """Each entry is written again O(log n) times."""
-    table = made("mor", properties={"compact": "off"})
+    table = made("mor", compact="off")
     table.index.create()
-    for number in range(40):
+    for number in range(24):
         table.upsert(rows([number % 200], v=number))
         table.index.build()
     status = table.index.status()
