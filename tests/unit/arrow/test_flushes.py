@@ -43,7 +43,7 @@ def test_a_large_bucket_that_goes_may_spare_the_others() -> None:
 def test_the_number_of_flushes_is_the_one_predicted(key: tuple[str, ...], table_type: str) -> None:
     rng = np.random.default_rng(3)
     schema = pa.schema([("id", pa.int64()), ("text", pa.string()), ("part", pa.string())])
-    options = {"write.buffer.size": "64KiB", "write.bucket.size": "24KiB"}
+    options = {"write.buffer.size": "32KiB", "write.bucket.size": "12KiB"}
     table = LiveTable(
         f"memory://flushes-{table_type}-{len(key)}",
         schema,
@@ -54,9 +54,9 @@ def test_the_number_of_flushes_is_the_one_predicted(key: tuple[str, ...], table_
     )
     data = pa.table(
         {
-            "id": rng.integers(0, 1 << 30, 15_000),
-            "text": [f"text {i}" * (i % 4) for i in range(15_000)],
-            "part": np.array(["x", "x", "x", "y"])[rng.integers(0, 4, 15_000)],
+            "id": rng.integers(0, 1 << 30, 6_000),
+            "text": [f"text {i}" * (i % 4) for i in range(6_000)],
+            "part": np.array(["x", "x", "x", "y"])[rng.integers(0, 4, 6_000)],
         },
         schema=schema,
     )
@@ -76,9 +76,9 @@ def test_one_bucket_of_rows_of_one_width_is_flushed_every_so_many_chunks() -> No
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("n", pa.int64())])
     options = {"write.buffer.size": "256KiB", "write.bucket.size": "256KiB"}
     table = LiveTable("memory://flushes-even", schema, key=["id"], buckets=1, options=options)
-    rows = 20 * (256 << 10) // 16
+    rows = 5 * (256 << 10) // 16
     data = pa.table({"id": np.arange(rows), "n": np.arange(rows)}, schema=schema)
     # 64 chunks make a buffer, the 65th exceeds it.
-    chunks = 20 * 64
+    chunks = 5 * 64
     assert table.write("upsert", data).stats.flushes == -(-chunks // 65)
     assert len(table.rows()) == rows
