@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import threading
 from dataclasses import dataclass
 from functools import partial
@@ -57,16 +58,22 @@ class Ran:
         return json.loads(self.err)["error"]
 
 
-@pytest.fixture(name="table")
-def table_fixture(tmp_path):
-    """A partitioned table with two commits."""
-    uri = str(tmp_path / "t")
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """The table that tests have copies of, in a directory that nothing writes to."""
+    uri = str(tmp_path_factory.mktemp("made") / "t")
     table = Table.create(
         uri, SCHEMA, record_key=["id"], partition_by=["day"], ordering="x", properties=LITTLE
     )
     table.upsert(rows(1, 2, 3))
     table.upsert(rows(1, 4, x=2.0), commit_id="second")
     return uri
+
+
+@pytest.fixture(name="table")
+def table_fixture(made, tmp_path):
+    """A partitioned table with two commits."""
+    return shutil.copytree(made, str(tmp_path / "t"))
 
 
 def tablectl(*arguments: object, answer: str | None = None) -> Ran:

@@ -37,11 +37,6 @@ def listed(tablectl, command: str, table: Table) -> list[dict[str, object]]:
     return json.loads(tablectl(command, uri_of(table), "--json").out)["data"][command]
 
 
-def test_a_table_that_nobody_uses_lists_nobody(tablectl, table):
-    assert table.inspect.writers() == table.inspect.readers() == ()
-    assert listed(tablectl, "writers", table) == listed(tablectl, "readers", table) == []
-
-
 def test_writers_are_listed_until_they_end(tablectl, table):
     with table.writer("upsert") as first, table.writer("upsert") as second:
         found = listed(tablectl, "writers", table)
@@ -50,6 +45,7 @@ def test_writers_are_listed_until_they_end(tablectl, table):
         assert {(entry["pid"], entry["alive"]) for entry in found} == {(os.getpid(), True)}
         assert re.search(r"upsert .* alive", tablectl("writers", uri_of(table)).out, re.MULTILINE)
     assert table.inspect.writers() == ()
+    assert listed(tablectl, "writers", table) == []
 
 
 def test_readers_are_listed_with_the_version_that_they_keep(tablectl, table):
@@ -61,6 +57,7 @@ def test_readers_are_listed_with_the_version_that_they_keep(tablectl, table):
     assert {(entry["pid"], entry["alive"]) for entry in found} == {(os.getpid(), True)}
     del old, new
     assert table.inspect.readers() == ()
+    assert listed(tablectl, "readers", table) == []
 
 
 def test_a_reader_that_was_silent_for_too_long_is_dead(tablectl, table):

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from plait import Table
-from plait.cli.flow import lay_out
 from plait.errors import RetryableConflictError
 from plait.model.instant import Instant, Operation, State
 from plait.storage import open_store
@@ -19,6 +18,8 @@ from plait.timeline.pending import PendingInstant, write_requested
 from tests.unit.cli.conftest import SCHEMA, rows
 
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+NOBODY = "20260101000000000-0123456789abcdef"
+"""An instant that no table has."""
 
 
 def _documented(ran, uri, command):
@@ -35,52 +36,31 @@ def _documented(ran, uri, command):
 
 def test_create_makes_the_table_that_was_described(tablectl, tmp_path):
     uri = tmp_path / "t"
+    (tmp_path / "s.sql").write_text(SCHEMA.replace(", ", ",\n  "))
     ran = tablectl(
-        "create", uri, "--schema", SCHEMA, "--key", "id", "--partition", "day", "--type", "mor",
-        "--ordering", "x", "--buckets", 4, "--property", "commit.retries=3", "--json",
+        "create", uri, "--schema", f"@{tmp_path / 's.sql'}", "--key", "id", "--partition", "day",
+        "--type", "mor", "--ordering", "x", "--buckets", 4, "--property", "commit.retries=3",
+        "--json",
     )  # fmt: skip
     data = _documented(ran, uri, "create")
-    assert data["version"] == 0
-    assert data["table_type"] == "mor"
+    assert Table.open(str(uri)).schema.names == ["id", "day", "x"]
+    assert (data["version"], data["table_type"]) == (0, "mor")
     assert data["bucket_spec"] == {"id": 0, "key": ["id"], "count": 4}
-    assert data["partition_by"] == ["day"]
-    assert data["ordering"] == "x"
+    assert (data["partition_by"], data["ordering"]) == (["day"], "x")
     assert data["properties"] == {"commit.retries": "3"}
 
 
-def test_create_reads_the_schema_from_a_file(tablectl, tmp_path):
-    (tmp_path / "s.sql").write_text("id bigint,\n  name string\n")
-    ran = tablectl("create", tmp_path / "t", "--schema", f"@{tmp_path / 's.sql'}")
-    assert (ran.code, ran.err) == (0, "")
-    assert Table.open(str(tmp_path / "t")).schema.names == ["id", "name"]
-    assert tablectl("create", tmp_path / "u", "--schema", "@nowhere.sql").code == 2
-
-
-def test_create_refuses_to_replace_a_table_and_leaves_it(tablectl, table):
+def test_create_refuses_what_is_there_and_what_is_not_known(tablectl, table, tmp_path):
     ran = tablectl("create", table, "--schema", "other int")
     assert ran.code == 9
     assert ran.err.startswith("error[exists]: ")
     assert tablectl("create", table, "--schema", "other int", "--if-not-exists").code == 0
     assert Table.open(table).version == 2
-
-
-def test_create_names_the_nearest_option(tablectl, tmp_path):
-    ran = tablectl("create", tmp_path / "t", "--schema", SCHEMA, "--property", "lock.wiat=1s")
+    assert tablectl("create", tmp_path / "u", "--schema", "@nowhere.sql").code == 2
+    ran = tablectl("create", tmp_path / "u", "--schema", SCHEMA, "--property", "lock.wiat=1s")
     assert ran.code == 2
-    assert "lock.wait" in ran.err
-    assert not (tmp_path / "t" / ".meta").exists()
-
-
-def test_describe_json_has_the_documented_fields(tablectl, table):
-    data = _documented(tablectl("describe", table, "--json"), table, "describe")
-    assert {"uri", "version", "horizon", "rows", "files", "bytes", "schema"} <= set(data)
-    assert (data["version"], data["rows"]) == (2, 4)
-
-
-def test_describe_text_shows_sizes_for_people(tablectl, table):
-    ran = tablectl("describe", table)
-    assert re.search(r"^rows +4$", ran.out, re.MULTILINE)
-    assert re.search(r"^bytes +[\d.]+ (Ki)?B \([\d,]+ bytes\)$", ran.out, re.MULTILINE)
+    assert "lock.wait" in ran.err, "the nearest option"
+    assert not (tmp_path / "u" / ".meta").exists()
 
 
 @pytest.mark.parametrize(
@@ -94,7 +74,13 @@ def test_no_table_at_the_place_ends_in_3(tablectl, tmp_path, command):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_schema_lists_columns_with_their_roles(tablectl, table):
+def test_describe_and_schema_tell_the_table_to_programs_and_people(tablectl, table):
+    data = _documented(tablectl("describe", table, "--json"), table, "describe")
+    assert {"uri", "version", "horizon", "rows", "files", "bytes", "schema"} <= set(data)
+    assert (data["version"], data["rows"]) == (2, 4)
+    ran = tablectl("describe", table)
+    assert re.search(r"^rows +4$", ran.out, re.MULTILINE)
+    assert re.search(r"^bytes +[\d.]+ (Ki)?B \([\d,]+ bytes\)$", ran.out, re.MULTILINE)
     data = _documented(tablectl("schema", table, "--json"), table, "schema")
     assert data["columns"] == [
         {"name": "id", "type": "bigint", "nullable": False, "role": ["key"]},
@@ -103,7 +89,7 @@ def test_schema_lists_columns_with_their_roles(tablectl, table):
     ]
 
 
-def test_files_are_listed_with_plain_sizes(tablectl, table):
+def test_files_are_listed_with_plain_sizes_up_to_the_limit(tablectl, table):
     data = _documented(tablectl("files", table, "--json"), table, "files")
     assert data["total"] == len(data["files"]) == 1
     [file] = data["files"]
@@ -112,15 +98,10 @@ def test_files_are_listed_with_plain_sizes(tablectl, table):
     ]  # fmt: skip
     assert (file["partition"], file["rows"], file["version"]) == (["a"], 4, 2)
     assert os.path.getsize(os.path.join(table, file["path"])) == file["bytes"]
-
-
-def test_files_as_lines_respect_the_limit(tablectl, table):
     Table.open(table).upsert(rows(9, day="b"))
-    lines = tablectl("files", table, "--jsonl", "--limit", 1).out.splitlines()
-    assert len(lines) == 1
-    assert json.loads(lines[0])["kind"] == "base"
-    ran = tablectl("files", table, "--limit", 1)
-    assert "1 of 2 files" in ran.err
+    [line] = tablectl("files", table, "--jsonl", "--limit", 1).out.splitlines()
+    assert json.loads(line)["kind"] == "base"
+    assert "1 of 2 files" in tablectl("files", table, "--limit", 1).err
 
 
 def test_set_changes_properties_in_one_decision(tablectl, table):
@@ -129,18 +110,50 @@ def test_set_changes_properties_in_one_decision(tablectl, table):
     assert data["version"] == 3
     assert data["properties"]["commit.retries"] == "7"
     assert Table.open(table).properties["lock.wait"] == "9s"
+    data = tablectl("set", table, "contract.lock=none", "--json").data
+    assert data["properties"]["contract.lock"] == "none"
+    assert Table.open(table).version == 4
 
 
-@pytest.mark.parametrize("value", ["commit.retries", "=3", "commit.retries=many", "no.such=1"])
-def test_set_refuses_what_is_not_a_property(tablectl, table, value):
-    assert tablectl("set", table, value).code == 2
+@pytest.mark.parametrize(
+    "values",
+    [
+        ("commit.retries",),
+        ("=3",),
+        ("commit.retries=many",),
+        ("no.such=1",),
+        ("contract.lock=none", "commit.retries=3"),
+    ],
+    ids=" ".join,
+)
+def test_set_refuses_what_is_not_a_property_and_a_contract_beside_one(tablectl, table, values):
+    assert tablectl("set", table, *values).code == 2
     assert Table.open(table).version == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("clean", "--yes"), ("rollback", "--failed"), ("set", "commit.retries=3"), ("describe",)],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_table_of_another_contract_than_expected_is_refused(tablectl, tmp_path, arguments):
+    """INV-12."""
+    create = ("create", tmp_path / "t", "--schema", "id bigint", "--if-not-exists")
+    assert tablectl(*create, "--expect", "lock=file").code == 0
+    assert tablectl(*create, "--expect", "lock=none").code == 9
+    name, *rest = arguments
+    expected = ("--expect", "lock=file", "--expect", "concurrency=multi_writer")
+    assert tablectl(name, tmp_path / "t", *rest, *expected).code == 0
+    refused = tablectl(name, tmp_path / "t", *rest, "--expect", "lock=none", "--json")
+    assert (refused.code, refused.error["error"]) == (9, "contract")
+    wrong = tablectl(name, tmp_path / "t", *rest, "--expect", "locks=none", "--json")
+    assert wrong.code == 2
 
 
 # --- history, timeline -----------------------------------------------------------------------
 
 
-def test_history_json_has_the_documented_fields_newest_first(tablectl, table):
+def test_history_is_told_newest_first_and_whether_there_is_more(tablectl, table):
     data = _documented(tablectl("history", table, "--json"), table, "history")
     assert [entry["version"] for entry in data["entries"]] == [2, 1, 0]
     assert data["more"] is False
@@ -152,16 +165,16 @@ def test_history_json_has_the_documented_fields_newest_first(tablectl, table):
     assert ISO.fullmatch(newest["completed"])
     assert (newest["operation"], newest["commit_id"]) == ("upsert", "second")
     assert newest["client"]["pid"] == os.getpid()
-
-
-def test_history_says_when_there_is_more(tablectl, table):
     assert tablectl("history", table, "--limit", 1, "--json").data["more"] is True
-    ran = tablectl("history", table, "--limit", 1)
-    assert "--limit 0 shows all" in ran.err
+    assert "--limit 0 shows all" in tablectl("history", table, "--limit", 1).err
     assert len(tablectl("history", table, "--limit", 0, "--jsonl").out.splitlines()) == 3
 
 
 def test_timeline_shows_who_overlapped_whom(tablectl, table):
+    lines = tablectl("timeline", table).out.splitlines()
+    titles = ["version", "operation", "who", "base", "took", "when", "overlapped", "note"]
+    assert lines[0].split() == titles
+    assert [line.split()[0] for line in lines[1:]] == ["0", "1", "2"]
     slow = Table.open(table)
     with slow.writer("upsert") as writer:
         writer.write(rows(7, day="slow"))
@@ -178,27 +191,7 @@ def test_timeline_shows_who_overlapped_whom(tablectl, table):
     assert entries[4]["began"] == 2
     assert entries[4]["duration_ms"] >= 0
     assert ISO.fullmatch(entries[4]["started"])
-
-
-def test_timeline_text_has_a_line_a_version(tablectl, table):
-    lines = tablectl("timeline", table).out.splitlines()
-    assert lines[0].split() == [
-        "version",
-        "operation",
-        "who",
-        "base",
-        "took",
-        "when",
-        "overlapped",
-        "note",
-    ]
-    assert [line.split()[0] for line in lines[1:]] == ["0", "1", "2"]
-
-
-def test_timeline_lays_out_a_table_at_version_0(tmp_path):
-    table = Table.create(str(tmp_path / "t"), SCHEMA)
-    [span] = lay_out(table.inspect.timeline())
-    assert (span.version, span.overlapped, span.redone, span.note) == (0, (), 0, "")
+    assert (entries[0]["overlapped"], entries[0]["redone"]) == ([], 0)
 
 
 # --- rollback --------------------------------------------------------------------------------
@@ -217,16 +210,13 @@ def _leave_pending(uri, *, nonce="d" * 16, age_s=3600):
     return str(instant)
 
 
-def test_rollback_of_the_failed_shows_its_plan_and_does_nothing_on_a_dry_run(tablectl, table):
+def test_rollback_of_the_failed_shows_its_plan_ends_the_dead_and_spares_the_living(tablectl, table):
     dead, alive = _leave_pending(table), _leave_pending(table, nonce="a" * 16, age_s=0)
     data = tablectl("rollback", table, "--failed", "--dry-run", "--json").data
     assert data["plan"] == {"instants": [dead], "alive": [], "spared": [alive]}
     assert (data["dry_run"], data["ended"]) == (True, [])
+    assert "ALIVE" in tablectl("rollback", table, alive, "--dry-run").out
     assert Table.open(table).version == 2
-
-
-def test_rollback_of_the_failed_ends_the_dead_and_spares_the_living(tablectl, table):
-    dead, alive = _leave_pending(table), _leave_pending(table, nonce="a" * 16, age_s=0)
     ran = tablectl("rollback", table, "--failed", "--yes", "--json")
     assert ran.data["ended"] == [{"instant": dead, "outcome": "rolled_back", "files_deleted": 0}]
     view = Table.open(table).inspect.timeline()
@@ -236,16 +226,11 @@ def test_rollback_of_the_failed_ends_the_dead_and_spares_the_living(tablectl, ta
     assert (again.code, again.data["ended"]) == (0, [])
 
 
-def test_rollback_without_yes_is_refused_in_a_pipe(tablectl, table):
-    _leave_pending(table)
+def test_rollback_asks_at_a_terminal_and_is_refused_in_a_pipe(tablectl, table):
+    dead = _leave_pending(table)
     ran = tablectl("rollback", table, "--failed")
     assert ran.code == 9
     assert "error[refused]" in ran.err
-    assert Table.open(table).version == 2
-
-
-def test_rollback_asks_at_a_terminal(tablectl, table):
-    dead = _leave_pending(table)
     assert tablectl("rollback", table, dead, answer="n\n").code == 9
     assert Table.open(table).version == 2
     ran = tablectl("rollback", table, dead, answer="y\n")
@@ -254,38 +239,27 @@ def test_rollback_asks_at_a_terminal(tablectl, table):
     assert Table.open(table).version == 3
 
 
-def test_rollback_of_a_living_instant_says_so_in_its_plan(tablectl, table):
-    alive = _leave_pending(table, age_s=0)
-    assert "ALIVE" in tablectl("rollback", table, alive, "--dry-run").out
-
-
-def test_rollback_of_what_is_committed_is_refused(tablectl, table):
+def test_rollback_takes_one_instant_that_is_known_and_pending(tablectl, table):
     committed = str(Table.open(table).inspect.history()[0].instant)
     ran = tablectl("rollback", table, committed, "--yes")
     assert ran.code == 9
     assert "error[illegal_transition]" in ran.err
+    assert tablectl("rollback", table, NOBODY, "--yes").code == 3
+    assert tablectl("rollback", table).code == 2
+    assert tablectl("rollback", table, "--failed", NOBODY).code == 2
 
 
-def test_rollback_of_an_unknown_instant_ends_in_3(tablectl, table):
-    assert tablectl("rollback", table, "20260101000000000-0123456789abcdef", "--yes").code == 3
+# --- verify, conflict, probe -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", [(), ("--failed", "20260101000000000-0123456789abcdef")])
-def test_rollback_takes_either_an_instant_or_failed(tablectl, table, arguments):
-    assert tablectl("rollback", table, *arguments).code == 2
-
-
-# --- verify ----------------------------------------------------------------------------------
-
-
-def test_verify_of_a_sound_table_ends_in_0(tablectl, table):
+def test_verify_names_invariant_and_path_and_ends_in_8(tablectl, table):
     data = _documented(tablectl("verify", table, "--json"), table, "verify")
     assert list(data) == ["problems", "notes", "checked"]
     assert data["problems"] == []
     assert data["checked"]
-
-
-def test_verify_names_invariant_and_path_and_ends_in_8(tablectl, table):
+    history = tablectl("verify", table, "--history", "--json")
+    assert (history.code, history.data["checked"]["windows"]) == (0, 2)
+    assert "files" not in history.data["checked"], "the timeline alone"
     [file] = tablectl("files", table, "--json").data["files"]
     os.remove(os.path.join(table, file["path"]))
     ran = tablectl("verify", table, "--json")
@@ -332,57 +306,14 @@ def test_conflict_explain_tells_winner_keys_and_verdict(tablectl, tmp_path):
     assert "both wrote the same keys" in text
 
 
-def test_set_changes_the_contract_by_itself(tablectl, tmp_path):
-    Table.create(str(tmp_path / "t"), "id bigint", record_key=["id"])
-    data = tablectl("set", tmp_path / "t", "contract.lock=none", "--json").data
-    assert data["properties"]["contract.lock"] == "none"
-    mixed = tablectl("set", tmp_path / "t", "contract.lock=file", "commit.retries=3")
-    assert (mixed.code, Table.open(str(tmp_path / "t")).version) == (2, 1)
-
-
-def test_verify_history_reads_the_timeline_alone(tablectl, tmp_path):
-    table = Table.create(str(tmp_path / "t"), "id bigint", record_key=["id"])
-    table.upsert(pa.table({"id": [1]}))
-    ran = tablectl("verify", tmp_path / "t", "--history", "--json")
-    assert (ran.code, ran.data["checked"]["windows"]) == (0, 1)
-    assert "files" not in ran.data["checked"]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("clean", "--yes"), ("rollback", "--failed"), ("set", "commit.retries=3"), ("describe",)],
-    ids=lambda arguments: arguments[0],
-)
-def test_a_table_of_another_contract_than_expected_is_refused(tablectl, tmp_path, arguments):
-    """INV-12."""
-    tablectl("create", tmp_path / "t", "--schema", "id bigint")
-    name, *rest = arguments
-    expected = ("--expect", "lock=file", "--expect", "concurrency=multi_writer")
-    assert tablectl(name, tmp_path / "t", *rest, *expected).code == 0
-    refused = tablectl(name, tmp_path / "t", *rest, "--expect", "lock=none", "--json")
-    assert (refused.code, refused.error["error"]) == (9, "contract")
-    wrong = tablectl(name, tmp_path / "t", *rest, "--expect", "locks=none", "--json")
-    assert wrong.code == 2
-
-
-def test_create_if_not_exists_tells_when_the_table_is_not_as_expected(tablectl, tmp_path):
-    create = ("create", tmp_path / "t", "--schema", "id bigint", "--if-not-exists")
-    assert tablectl(*create, "--expect", "lock=file").code == 0
-    assert tablectl(*create, "--expect", "lock=none").code == 9
-
-
-# --- probe -----------------------------------------------------------------------------------
-
-
-def test_probe_tells_what_a_store_can_do(tablectl):
+def test_probe_tells_what_a_store_can_do_and_ends_in_8_where_no_table_can_be_written(
+    tablectl, tmp_path
+):
     ran = tablectl("probe", "memory://probed", "--json")
     data = _documented(ran, "memory://probed", "probe")
     assert data["fit"]
     assert data["swaps"]
     assert "proven" in tablectl("probe", "memory://probed").err
-
-
-def test_probe_ends_in_its_own_code_where_no_table_can_be_written(tablectl, tmp_path):
     ran = tablectl("probe", f"local://{tmp_path}")
     assert ran.code == 8
     assert "not known to have an atomic put-if-absent" in ran.out

@@ -7,17 +7,14 @@ import pyarrow as pa
 from plait import Table
 
 
-def _made(tmp_path):
-    """Make a table with two files without bounds and one with them; return its URI."""
+def test_metadata_rebuild_shows_what_it_then_does_where_bounds_are_on(tablectl, tmp_path):
     uri = str(tmp_path / "t")
     table = Table.create(uri, "id bigint, x double", properties={"metadata.statistics": "off"})
     for number in range(2):
         table.append(pa.table({"id": [number], "x": [1.5]}))
-    return uri
-
-
-def test_metadata_rebuild_shows_what_it_then_does(tablectl, tmp_path):
-    uri = _made(tmp_path)
+    refused = tablectl("metadata", "rebuild", uri, "--json")
+    assert refused.code == 2
+    assert "metadata.statistics" in refused.err
     assert tablectl("set", uri, "metadata.statistics=on").code == 0
     Table.open(uri).append(pa.table({"id": [9], "x": [1.5]}))
     planned = tablectl("metadata", "rebuild", uri, "--dry-run", "--json").data
@@ -29,9 +26,3 @@ def test_metadata_rebuild_shows_what_it_then_does(tablectl, tmp_path):
     again = tablectl("metadata", "rebuild", uri, "--json").data
     assert (again["plan"]["missing"], again["report"]) == (0, None)
     assert Table.open(uri).scan(where="id = 9").plan.pruned_by_bounds == 2
-
-
-def test_metadata_rebuild_is_refused_where_bounds_are_off(tablectl, tmp_path):
-    ran = tablectl("metadata", "rebuild", _made(tmp_path), "--json")
-    assert ran.code == 2
-    assert "metadata.statistics" in ran.err

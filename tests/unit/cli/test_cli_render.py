@@ -31,24 +31,17 @@ def _view(**more) -> View:
     )
 
 
-def test_json_result_is_one_enveloped_line():
+@pytest.mark.parametrize("lines", [False, True])
+def test_json_is_one_enveloped_line_or_the_bare_entries_of_a_list(lines):
     streams = _streams()
-    JsonRenderer(streams, lines=False).show(_view())
-    assert streams.out.getvalue() == (
+    JsonRenderer(streams, lines=lines).show(_view())
+    document = (
         '{"schema": "tablectl/v1", "command": "files", "table": "/t", "data": {"files": [1]}}\n'
     )
-
-
-def test_json_lines_hold_the_bare_entries_of_a_list():
-    streams = _streams()
-    JsonRenderer(streams, lines=True).show(_view(items=[{"a": 1}, {"a": 2}]))
-    assert streams.out.getvalue() == '{"a": 1}\n{"a": 2}\n'
-
-
-def test_json_lines_fall_back_to_the_document_when_there_is_no_list():
-    streams = _streams()
-    JsonRenderer(streams, lines=True).show(_view())
-    assert json.loads(streams.out.getvalue())["data"] == {"files": [1]}
+    assert streams.out.getvalue() == document
+    JsonRenderer(streams, lines=lines).show(_view(items=[{"a": 1}, {"a": 2}]))
+    entries = '{"a": 1}\n{"a": 2}\n' if lines else document
+    assert streams.out.getvalue() == document + entries
 
 
 def test_json_error_and_preview_go_to_stderr():
@@ -62,7 +55,7 @@ def test_json_error_and_preview_go_to_stderr():
     assert preview["data"] == {"files": [1]}
 
 
-def test_text_in_a_pipe_is_aligned_and_bare():
+def test_text_in_a_pipe_is_aligned_and_bare_and_never_folded():
     streams = _streams()
     TextRenderer(streams, color=True, quiet=False).show(_view())
     assert streams.out.getvalue() == (
@@ -73,6 +66,12 @@ def test_text_in_a_pipe_is_aligned_and_bare():
         " 1  a\n"
         "20  -\n"
     )  # fmt: skip
+    for rows, lines in (([["x" * 500, "y z " * 200]], 2), ([], 1)):
+        streams = _streams()
+        grid = Grid(("a", ">b"), rows)
+        TextRenderer(streams, color=False, quiet=False).show(View("x", None, None, (grid,)))
+        assert len(streams.out.getvalue().splitlines()) == lines
+    assert streams.out.getvalue() == "a  b\n", "an empty grid shows its columns"
 
 
 @pytest.mark.parametrize("color", [True, False])
@@ -84,12 +83,6 @@ def test_text_on_a_terminal_has_colour_only_if_wanted(color):
     assert "rows" in streams.out.getvalue()
     assert ("\x1b[31" in streams.err.getvalue()) is color
     assert "error[lock_timeout]:" in streams.err.getvalue()
-
-
-def test_text_error_is_code_message_and_hint():
-    streams = _streams()
-    TextRenderer(streams, color=True, quiet=False).error(FAILURE, command="", table=None)
-    assert streams.err.getvalue() == "error[lock_timeout]: held\nhint: try again\n"
 
 
 @pytest.mark.parametrize(
@@ -111,27 +104,15 @@ def test_text_markup_in_data_is_shown_as_it_is():
     assert "[red]x[/red]" in streams.out.getvalue()
 
 
-def test_quiet_leaves_out_previews_not_results():
+def test_quiet_leaves_out_previews_and_neither_results_nor_errors():
     streams = _streams()
-    renderer = TextRenderer(streams, color=False, quiet=True)
+    renderer = TextRenderer(streams, color=True, quiet=True)
     renderer.preview(_view())
     assert streams.out.getvalue() == ""
     renderer.show(_view())
     assert streams.out.getvalue() != ""
-
-
-def test_empty_grid_shows_its_columns():
-    streams = _streams()
-    grid = Grid(("a", ">b"), [])
-    TextRenderer(streams, color=False, quiet=False).show(View("x", None, None, (grid,)))
-    assert streams.out.getvalue() == "a  b\n"
-
-
-def test_text_in_a_pipe_is_never_folded():
-    streams = _streams()
-    grid = Grid(("a", "b"), [["x" * 500, "y z " * 200]])
-    TextRenderer(streams, color=False, quiet=False).show(View("x", None, None, (grid,)))
-    assert len(streams.out.getvalue().splitlines()) == 2
+    renderer.error(FAILURE, command="", table=None)
+    assert streams.err.getvalue() == "error[lock_timeout]: held\nhint: try again\n"
 
 
 @pytest.mark.parametrize(

@@ -22,22 +22,30 @@ def opened_fixture(table):
     return table
 
 
-def test_repush_dry_run_shows_the_layouts_and_writes_nothing(tablectl, table):
-    before = Table.open(table).version
+def test_repush_shows_the_layouts_writes_and_tells_how_far_it_is(tablectl, table):
     planned = tablectl("repush", table, "--buckets", "5", "--dry-run", "--json").data
     assert planned["report"] is None
     now, then = planned["plan"]["now"], planned["plan"]["then"]
     assert (now["bucket_spec"]["count"], then["bucket_spec"]["count"]) == (1, 5)
     assert (then["partition_by"], then["ordering"]) == (["day"], "x")
     assert "5 buckets by id" in tablectl("repush", table, "--buckets", "5", "--dry-run").out
-    assert Table.open(table).version == before
+    assert Table.open(table).version == 2
+    ran = tablectl("repush", table, "--buckets", "5", "--rows-per-task", "1")
+    assert ran.code == 0
+    assert "4 rows copied" in ran.err
+    assert "swapped in version" in ran.out
+    assert tablectl("repush", table, "--no-ordering", "--buckets", "2", "--quiet").err == ""
+    assert tablectl("repush", table, "--undo").code == 0
+    described = Table.open(table).inspect.describe()
+    assert (described["ordering"], described["bucket_spec"]["count"]) == ("x", 5)
 
 
-def test_repush_changes_what_is_named_and_nothing_else(tablectl, table):
+def test_repush_changes_what_is_named_and_an_undo_gives_it_back_once(tablectl, table):
     options = ("--no-partitions", "--type", "mor", "--set", "clean.grace=2h", "--rows-per-task", 2)
     ran = tablectl("repush", table, *options, "--json")
     held = Table.open(table)
-    assert ran.data["report"]["version"] == held.version
+    swap = ran.data["report"]["version"]
+    assert swap == held.version
     assert ran.data["report"]["rows_loaded"] == 4
     assert set(ran.data["report"]["seconds"]) == {"load", "follow", "swap", "delete"}
     described = held.inspect.describe()
@@ -46,23 +54,33 @@ def test_repush_changes_what_is_named_and_nothing_else(tablectl, table):
     assert (described["bucket_spec"]["count"], described["ordering"]) == (1, "x")
     assert sorted(held.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 4]
     assert "until version 3" in tablectl("describe", table).out
+    undo = ("repush", table, "--undo", "--version", str(swap))
+    assert tablectl(*undo).code == 0
+    described = Table.open(table).inspect.describe()
+    assert (described["partition_by"], described["table_type"]) == (["day"], "cow")
+    ran = tablectl(*undo, "--json")
+    assert (ran.code, ran.error["error"]) == (3, "instant_not_found")
+    assert "nothing is left to do" in ran.error["hint"]
 
 
-def test_repush_tells_on_stderr_how_far_it_is(tablectl, table):
-    ran = tablectl("repush", table, "--buckets", "3", "--rows-per-task", "1")
-    assert ran.code == 0
-    assert "4 rows copied" in ran.err
-    assert "swapped in version" in ran.out
-    assert tablectl("repush", table, "--buckets", "2", "--quiet").err == ""
-
-
-def test_describe_shows_an_open_repush_and_how_far_it_is(tablectl, opened):
+def test_an_open_repush_is_shown_goes_on_without_options_and_takes_no_other(tablectl, opened):
     shown = tablectl("describe", opened, "--json").data["repush"]
     assert (shown["base"], shown["position"]) == (2, None)
     assert shown["layout"]["bucket_spec"]["count"] == 5
     text = tablectl("describe", opened).out
     assert shown["directory"] in text
     assert "cow; 5 buckets by id; partitioned by day; ordered by x" in text
+    ran = tablectl("repush", opened, "--buckets", "7", "--json")
+    assert (ran.code, ran.error["error"]) == (9, "repush_open")
+    Table.open(opened).upsert(rows(9, x=3.0))
+    same = ("--buckets", "5", "--set", "clean.grace=3600", "--dry-run")
+    assert tablectl("repush", opened, *same).code == 0
+    assert tablectl("repush", opened, "--json").data["plan"]["open"]
+    held = Table.open(opened)
+    assert held.inspect.describe()["bucket_spec"]["count"] == 5
+    assert held.properties["clean.grace"] == "3600"
+    assert held.scan().count() == 5
+    assert tablectl("repush", opened).code == 2
 
 
 def test_describe_shows_the_task_at_which_a_repush_was_killed(tablectl, table):
@@ -82,46 +100,11 @@ def test_describe_shows_the_task_at_which_a_repush_was_killed(tablectl, table):
     assert (done["rows_loaded"], done["base"]) == (4, 3)
 
 
-def test_repush_without_options_goes_on_with_the_open_one(tablectl, opened):
-    Table.open(opened).upsert(rows(9, x=3.0))
-    done = tablectl("repush", opened, "--json").data
-    assert done["plan"]["open"]
-    held = Table.open(opened)
-    assert held.inspect.describe()["bucket_spec"]["count"] == 5
-    assert held.properties["clean.grace"] == "3600"
-    assert held.scan().count() == 5
-    assert tablectl("repush", opened).code == 2
-
-
-def test_repush_refuses_another_layout_while_one_is_open(tablectl, opened):
-    ran = tablectl("repush", opened, "--buckets", "7", "--json")
-    assert (ran.code, ran.error["error"]) == (9, "repush_open")
-    same = ("--buckets", "5", "--set", "clean.grace=3600")
-    assert tablectl("repush", opened, *same).code == 0
-
-
 def test_repush_cancel_ends_the_open_one_and_may_be_repeated(tablectl, opened):
     assert tablectl("repush", opened, "--cancel", "--json").data["cancelled"]
     assert "repush" not in Table.open(opened).inspect.describe()
     again = tablectl("repush", opened, "--cancel")
     assert (again.code, "no repush is open" in again.err) == (0, True)
-
-
-def test_repush_undo_gives_the_layout_back(tablectl, table):
-    assert tablectl("repush", table, "--no-ordering", "--buckets", "3").code == 0
-    assert tablectl("repush", table, "--undo").code == 0
-    described = Table.open(table).inspect.describe()
-    assert (described["ordering"], described["bucket_spec"]["count"]) == ("x", 1)
-
-
-def test_an_undo_that_names_its_repush_does_nothing_the_second_time(tablectl, table):
-    swap = tablectl("repush", table, "--buckets", "3", "--json").data["report"]["version"]
-    undo = ("repush", table, "--undo", "--version", str(swap))
-    assert tablectl(*undo).code == 0
-    ran = tablectl(*undo, "--json")
-    assert (ran.code, ran.error["error"]) == (3, "instant_not_found")
-    assert "nothing is left to do" in ran.error["hint"]
-    assert Table.open(table).inspect.describe()["bucket_spec"]["count"] == 1
 
 
 def test_repush_refuses_a_layout_under_which_keys_come_twice(tablectl, table):
@@ -147,9 +130,16 @@ def test_repush_refuses_a_layout_under_which_keys_come_twice(tablectl, table):
         ("--partition-by", " , "),
         ("--bucket-by", ""),
         ("--ordering", ""),
+        ("--commit-id", ""),
+        ("--commit-id", "", "--dry-run"),
+        ("--source", "?"),
+        ("--cancel", "--source", "1"),
+        ("--buckets", "3", "--source-option", "a=b"),
+        ("--buckets", "3", "--expire", "written 30d row"),
     ],
 )
 def test_repush_refuses_options_that_contradict_each_other(tablectl, table, options):
+    """An empty commit id is often a variable of a shell that is not set."""
     assert tablectl("repush", table, *options).code == 2
     assert Table.open(table).version == 2
 
@@ -191,26 +181,11 @@ def test_a_source_is_shown_before_and_loaded_after(tablectl, table):
     assert Table.open(table).scan().count() == 3
 
 
-def test_a_source_that_is_none_is_a_wrong_use(tablectl, table):
-    assert tablectl("repush", table, "--source", "?").code == 2
-    assert tablectl("repush", table, "--buckets", "3", "--source-option", "a=b").code == 2
-    assert tablectl("repush", table, "--source", "no/table").code == 3
-    assert tablectl("repush", table, "--cancel", "--source", "1").code == 2
-
-
-def test_an_empty_commit_id_names_no_repush(tablectl, table):
-    """Often it is a variable of a shell that is not set."""
-    before = Table.open(table).version
-    assert tablectl("repush", table, "--commit-id", "").code == 2
-    assert tablectl("repush", table, "--commit-id", "", "--dry-run").code == 2
-    assert Table.open(table).version == before
-
-
 def test_rows_are_replaced_or_removed_only_if_somebody_says_yes(tablectl, table):
     Table.open(table).delete(where="id = 1")
     before = Table.open(table).version
     assert tablectl("repush", table, "--source", "2").code == 9
-    assert tablectl("repush", table, "--buckets", "3", "--expire", "written 30d row").code == 2
+    assert tablectl("repush", table, "--source", "no/table").code == 3
     assert Table.open(table).version == before
     named = ("repush", table, "--source", "2", "--commit-id", "back", "--yes", "--json")
     version = tablectl(*named).data["report"]["version"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from plait import Table
 from tests.unit.cli.conftest import rows
 
@@ -41,18 +39,15 @@ def test_restore_dry_run_shows_what_the_restore_then_undoes(tablectl, table):
     assert "second" in text
 
 
-def test_restore_takes_a_savepoint_or_a_time(tablectl, table):
+def test_restore_takes_one_of_a_version_a_savepoint_and_a_time(tablectl, table):
+    assert tablectl("restore", table).code == 2
+    assert tablectl("restore", table, "--version", "1", "--savepoint", "a").code == 2
     tablectl("savepoint", table, "early", "--version", "1")
     times = [entry.completed_ms for entry in Table.open(table).inspect.history()]
     assert tablectl("restore", table, "--savepoint", "early", "--yes").code == 0
     assert len(shown(table)) == 3
     assert tablectl("restore", table, "--as-of", str(times[0]), "--dry-run").code in (0, 2)
     assert tablectl("restore", table, "--savepoint", "none", "--yes").code == 3
-
-
-@pytest.mark.parametrize("options", [(), ("--version", "1", "--savepoint", "a")])
-def test_restore_wants_one_version(tablectl, table, options):
-    assert tablectl("restore", table, *options).code == 2
 
 
 def test_undo_and_replay_ask_first(tablectl, table):

@@ -18,10 +18,12 @@ def _data_files(uri):
     return sorted(os.path.relpath(path, uri) for path in found)
 
 
-def test_clean_dry_run_shows_what_the_clean_then_deletes(tablectl, table):
+def test_clean_deletes_what_its_dry_run_shows_and_only_when_told_so(tablectl, table, tmp_path):
     before = _data_files(table)
     planned = tablectl("clean", table, "--dry-run", "--json").data
     assert planned["report"] is None
+    refused = tablectl("clean", table, "--json")
+    assert (refused.code, refused.out) == (9, "")
     assert _data_files(table) == before
     done = tablectl("clean", table, "--yes", "--json").data
     assert done["plan"]["condemn"] == planned["plan"]["condemn"]
@@ -29,19 +31,9 @@ def test_clean_dry_run_shows_what_the_clean_then_deletes(tablectl, table):
     assert sorted(set(before) - set(done["report"]["deleted"])) == _data_files(table)
     assert len(_data_files(table)) < len(before)
     assert Table.open(table).scan().to_arrow().num_rows == 4
-
-
-def test_clean_without_yes_is_refused_and_deletes_nothing(tablectl, table):
-    before = _data_files(table)
-    ran = tablectl("clean", table, "--json")
-    assert (ran.code, ran.out) == (9, "")
-    assert _data_files(table) == before
-
-
-def test_clean_with_nothing_to_do_needs_no_yes(tablectl, tmp_path):
-    Table.create(str(tmp_path / "t"), SCHEMA)
-    ran = tablectl("clean", tmp_path / "t")
-    assert (ran.code, ran.err) == (0, "")
+    Table.create(str(tmp_path / "new"), SCHEMA)
+    nothing = tablectl("clean", tmp_path / "new")
+    assert (nothing.code, nothing.err) == (0, "")
 
 
 def test_a_clean_can_be_undone_until_its_grace_is_over(tablectl, table):

@@ -31,9 +31,6 @@ def test_a_signal_that_a_function_in_c_takes_for_its_own_error_ends_the_block_wi
     with pytest.raises(SystemExit) as caught, Stopping().at_once():
         _in_c(signal.SIGINT)
     assert caught.value.code == 0
-
-
-def test_an_error_of_a_function_in_c_stays_one() -> None:
     with pytest.raises(SystemError), Stopping().at_once():
         raise SystemError
 
