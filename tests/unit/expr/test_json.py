@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pyarrow.compute as pc
 import pytest
 
-from plait.errors import CorruptMetadataError, PredicateError
+from plait.errors import CorruptMetadataError
 from plait.expr import from_json, parse_ddl, parse_where, to_json
 from plait.expr.tree import LEAVES_MAX
 
@@ -83,11 +82,3 @@ def test_json_that_is_no_predicate_is_refused(value: object) -> None:
     with pytest.raises(CorruptMetadataError) as caught:
         from_json(value, SCHEMA)
     assert len(str(caught.value)) < 500
-
-
-def test_a_pyarrow_expression_is_not_recorded() -> None:
-    """Its bytes could not be checked when they are read, and name columns by position."""
-    predicate = parse_where(pc.field("s") == "A", SCHEMA)
-    with pytest.raises(PredicateError) as caught:
-        to_json(predicate)
-    assert "SQL text" in caught.value.hint
