@@ -86,15 +86,9 @@ def test_a_fit_store_passes_and_nothing_of_the_probe_is_left() -> None:
     assert list(MemoryStore(URI).list("")) == []
 
 
-def test_two_winners_are_found() -> None:
+def test_two_winners_and_torn_content_and_caches_are_found() -> None:
     assert not probed(LooksThenWrites).one_winner
-
-
-def test_content_that_comes_after_its_name_is_found() -> None:
     assert not probed(WritesInParts).whole
-
-
-def test_cached_lookups_and_listings_are_found() -> None:
     report = probed(Caches)
     assert not report.reads_fresh
     assert not report.lists_fresh
@@ -203,6 +197,8 @@ def test_a_false_declaration_is_found_out(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_store_that_was_proven_is_not_probed_when_it_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """INV-11: the word spares the probe, and no more."""
+
     def probed(*_: object, **__: object) -> probe.ProbeReport:
         message = "it was probed"
         raise AssertionError(message)
@@ -212,12 +208,7 @@ def test_a_store_that_was_proven_is_not_probed_when_it_is_opened(
     assert open_store(uri, {"plait.declare": "atomic-create proven"}).capabilities.put_if_absent
     with pytest.raises(AssertionError, match="it was probed"):
         open_store(uri, {"plait.declare": "atomic-create"}).capabilities  # noqa: B018 - it is asked
-
-
-def test_a_store_that_cannot_be_atomic_does_not_become_so_by_being_proven(tmp_path: Path) -> None:
-    """INV-11: the word spares the probe, and no more."""
-    store = open_store(f"local://{tmp_path}", {"plait.declare": "proven"})
-    assert not store.capabilities.put_if_absent
+    assert not open_store(uri, {"plait.declare": "proven"}).capabilities.put_if_absent
 
 
 class SwapsWithoutLooking(MemoryStore):
@@ -229,15 +220,11 @@ class SwapsWithoutLooking(MemoryStore):
         return True
 
 
-def test_a_store_whose_swap_looks_at_nothing_is_found_out() -> None:
+def test_a_store_whose_swap_looks_at_nothing_is_found_out_and_an_atomic_one_is_known() -> None:
     def reopen() -> SwapsWithoutLooking:
         return SwapsWithoutLooking(URI)
 
     report = probe.run_probe(reopen(), reopen=reopen)
     assert report.fit
     assert not report.swaps
-
-
-def test_a_store_with_an_atomic_swap_is_found_to_have_it() -> None:
-    report = probe_store(open_store(URI))
-    assert report.swaps
+    assert probe_store(open_store(URI)).swaps
