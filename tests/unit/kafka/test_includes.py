@@ -65,17 +65,11 @@ def test_a_header_whose_name_is_no_text_is_a_dead_letter(kind: str) -> None:
     assert (places(changes), column(changes, "v")) == ([1], [1, 3])
 
 
-def test_a_time_in_milliseconds_is_a_bigint() -> None:
-    changes = read(
-        spec_of("v int, ms bigint"),
-        record(0, {}, timestamp=(2, AT)),
-        include={"timestamp": "ms"},
-    )
-    assert column(changes, "ms") == [AT]
-
-
-def test_a_time_that_no_timestamp_has_is_a_dead_letter() -> None:
+def test_a_time_is_a_timestamp_or_milliseconds_and_one_that_none_has_is_a_dead_letter() -> None:
     """Producers choose the times of records, and a topic may accept all of them."""
+    record_of = record(0, {}, timestamp=(2, AT))
+    changes = read(spec_of("v int, ms bigint"), record_of, include={"timestamp": "ms"})
+    assert column(changes, "ms") == [AT]
     times = [AT, 2**62, -(2**62), 2**63 - 1, 0]
     changes = read(
         spec_of("v int, at timestamp"),
@@ -165,13 +159,10 @@ def test_raw_values_are_bytes_or_texts_as_they_came() -> None:
         ("value string", {"include": {"topic": "value"}}, OptionError),
     ],
 )
-def test_raw_values_without_a_column_for_them_are_refused_at_the_start(
+def test_columns_that_cannot_take_raw_values_or_text_keys_are_refused_at_the_start(
     ddl: str, settings: dict[str, object], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
         read(spec_of(ddl), format="raw", **settings)
-
-
-def test_text_keys_for_several_columns_are_refused_at_the_start() -> None:
     with pytest.raises(OptionError):
         read(spec_of("a int, b int", "a", "b"), key_format="text")

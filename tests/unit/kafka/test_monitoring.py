@@ -34,7 +34,7 @@ def get(server: MonitoringServer, path: str, host: str = "127.0.0.1") -> tuple[i
         return error.code, error.read()
 
 
-def test_metrics_tell_what_was_counted() -> None:
+def test_metrics_tell_what_was_counted_at_an_address_of_their_own() -> None:
     counts = Counts(records=12, commits=3, commit_s=1.5, leads=True)
     counts.partitions[SOURCE] = PartitionCounts(next=9, committed=7, end=20)
     with serve(counts, SimClock()) as server:
@@ -44,6 +44,8 @@ def test_metrics_tell_what_was_counted() -> None:
             for family in families
             for sample in family.samples
         }
+        with pytest.raises(OptionError, match="in use"):
+            serve(Counts(), SimClock(), str(server.port))
     assert found["plait_sink_records_total", ""] == 12
     assert found["plait_sink_coordinates", ""] == 1
     assert found["plait_sink_commit_seconds_count", ""] == 3
@@ -137,11 +139,3 @@ def test_an_ipv6_address_is_served() -> None:
 def test_an_invalid_address_is_refused(address: str) -> None:
     with pytest.raises(OptionError):
         serve(Counts(), SimClock(), address)
-
-
-def test_an_address_that_is_in_use_is_refused() -> None:
-    with (
-        serve(Counts(), SimClock()) as server,
-        pytest.raises(OptionError, match="in use"),
-    ):
-        serve(Counts(), SimClock(), str(server.port))

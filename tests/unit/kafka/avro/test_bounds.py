@@ -11,6 +11,7 @@ import pytest
 from plait.kafka.records.avro.decoder import AvroDecoder
 from plait.kafka.records.avro.schema import PARTS_MAX, Node, parse_schema
 from tests.fuzz.decoders import One, fuzz, long
+from tests.support.effort import share
 from tests.support.steps import at_most
 
 ID = pa.schema([("id", pa.int64())])
@@ -22,10 +23,10 @@ NULLS = pa.schema([("id", pa.int64()), ("l", pa.list_(pa.list_(pa.int64())))])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_hostile_record_is_a_row_or_bad_after_bounded_work(seed: int) -> None:
     """``make fuzz`` decodes many more."""
-    fuzzing = fuzz(seed, 12)
+    fuzzing = fuzz(seed, share(12))
     assert fuzzing.failures == []
-    assert fuzzing.counts["rows"] > 10
-    assert fuzzing.counts["bad records"] > 10
+    assert fuzzing.counts["rows"] > share(10)
+    assert fuzzing.counts["bad records"] > share(10)
 
 
 def record(*fields: tuple[str, object], name: str = "Top") -> dict[str, object]:
