@@ -102,13 +102,12 @@ def test_a_row_that_no_reader_would_take_is_refused_before_it_is_committed(store
 @pytest.mark.parametrize(
     ("codec", "level"), [("snappy", 1), ("lz4", 3), ("none", 1), ("gzip", 10), ("zstd", 23)]
 )
-def test_a_level_that_the_codec_does_not_have_is_refused(codec: str, level: int) -> None:
+def test_a_level_that_the_codec_does_not_have_is_refused_and_a_codec_that_is_not_known(
+    codec: str, level: int
+) -> None:
     with pytest.raises(OptionError) as caught:
         Compression.of(Options.of({"file.compression": codec, "file.compression.level": level}))
     assert caught.value.key == "file.compression.level"
-
-
-def test_a_codec_that_is_not_known_is_refused_with_those_that_are() -> None:
     with pytest.raises(OptionError) as caught:
         Options.of({"file.compression": "brotli"})
     assert all(codec in caught.value.hint for codec in CODECS)

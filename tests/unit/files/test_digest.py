@@ -164,10 +164,7 @@ def test_floats_that_are_equal_count_as_equal() -> None:
 def test_what_a_digest_is_never_changes() -> None:
     """It stands in decisions: a replay after an update of Plait is still a replay."""
     assert digest_of([batch(ROWS)]) == Digest(30, 16324292556881891087)
-
-
-def test_a_digest_is_a_sum() -> None:
     whole = Digest(1, (1 << 64) - 1) + Digest(2, 3)
-    assert whole == Digest(3, 2)
+    assert whole == Digest(3, 2), "it is a sum"
     with pytest.raises(AttributeError):
         whole.rows = 1  # type: ignore[misc]

@@ -63,10 +63,10 @@ def test_a_map_gives_the_place_of_each_row_as_a_list_does(
 
 def test_rising_maps_are_small() -> None:
     """A log of one row in a thousand: the base's map is some bytes for each row that came."""
-    new = np.setdiff1d(np.arange(1_001_000), np.arange(0, 1_001_000, 1001))
+    new = np.setdiff1d(np.arange(100_100), np.arange(0, 100_100, 1001))
     builder = RowMapBuilder(len(new))
     builder.add(np.arange(len(new), dtype=np.uint64), new)
-    assert len(encode(builder.build())) < 10_000
+    assert len(encode(builder.build())) < 1_000
 
 
 def test_maps_are_read_back_from_the_decision_or_from_their_file(store: Store) -> None:

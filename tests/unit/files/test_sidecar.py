@@ -20,25 +20,18 @@ def test_sidecar_gives_back_sorted_distinct_hashes(store: Store) -> None:
     assert load_sidecar(store, PATH, count=3).tolist() == [0, 7, 2**64 - 1]
 
 
-@pytest.mark.parametrize("count", [0, 2, 4, -1, 2**60])
-def test_sidecar_of_another_size_than_declared_is_refused(store: Store, count: int) -> None:
+def test_sidecar_that_is_not_the_declared_one_is_refused_by_name(store: Store) -> None:
     write_sidecar(store, PATH, HASHES)
-    with pytest.raises(CorruptMetadataError) as caught:
-        load_sidecar(store, PATH, count=count)
-    assert caught.value.path == PATH
-
-
-@pytest.mark.parametrize("at", [0, 9, 20, 30, -1])
-def test_damaged_sidecar_is_refused_by_name(store: Store, at: int) -> None:
-    write_sidecar(store, PATH, HASHES)
+    for count in (0, 2, 4, -1, 2**60):
+        with pytest.raises(CorruptMetadataError) as caught:
+            load_sidecar(store, PATH, count=count)
+        assert caught.value.path == PATH
     place = Path(store.location(PATH))
-    body = bytearray(place.read_bytes())
-    body[at] ^= 1
-    place.write_bytes(body)
-    with pytest.raises(CorruptMetadataError, match=PATH):
-        load_sidecar(store, PATH, count=3)
-
-
-def test_missing_sidecar_is_refused_by_name(store: Store) -> None:
+    whole = place.read_bytes()
+    for at in range(len(whole)):
+        place.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(CorruptMetadataError, match=PATH):
+            load_sidecar(store, PATH, count=3)
+    place.unlink()
     with pytest.raises(CorruptMetadataError, match=PATH):
         load_sidecar(store, PATH, count=3)
