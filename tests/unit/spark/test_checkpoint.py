@@ -48,13 +48,11 @@ def test_the_checkpoint_of_another_query_is_refused_by_name(tmp_path: Path) -> N
     assert found.find_offsets("", 0) != (), "nobody knows whose batch it is"
 
 
-@pytest.mark.parametrize("form", ["v2", ""])
-def test_a_form_that_is_not_known_is_left_out(tmp_path: Path, form: str) -> None:
-    assert make(tmp_path, ["1"], form=form).find_offsets("q", 0) == ()
-
-
-def test_offsets_that_are_too_large_are_left_out(tmp_path: Path) -> None:
-    assert make(tmp_path, ["x" * 70_000]).find_offsets("q", 0) == ()
+@pytest.mark.parametrize(("form", "offset"), [("v2", "1"), ("", "1"), ("v1", "x" * 70_000)])
+def test_a_form_that_is_not_known_and_offsets_that_are_too_large_are_left_out(
+    tmp_path: Path, form: str, offset: str
+) -> None:
+    assert make(tmp_path, [offset], form=form).find_offsets("q", 0) == ()
 
 
 @pytest.mark.parametrize("place", ["hdfs://host/c", "s3a://bucket/c", "dbfs:/c", "s3a://[bad/c"])

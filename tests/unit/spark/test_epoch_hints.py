@@ -24,18 +24,15 @@ def commit(table: Table, application: str, batch: int, *, query: str = "q") -> N
     writer.commit([EpochMessage(job=job, query=query)], batch)
 
 
-def test_a_checkpoint_that_was_moved_keeps_its_name(tmp_path: Path) -> None:
-    """Another name, which a lost checkpoint needs, would be refused as well."""
+def test_a_checkpoint_that_was_moved_keeps_its_name_and_a_lost_one_takes_another(
+    tmp_path: Path,
+) -> None:
     table = Table.create(str(tmp_path / "t"), "id bigint")
     commit(table, "/old/place", 0)
     with pytest.raises(EpochUnknownError) as moved:
         commit(table, "/new/place", 1)
     assert "use the old name" in moved.value.hint
     commit(table, "/old/place", 1)
-
-
-def test_a_lost_checkpoint_takes_another_name(tmp_path: Path) -> None:
-    table = Table.create(str(tmp_path / "t"), "id bigint")
     commit(table, "app", 0)
     with pytest.raises(EpochRewoundError) as lost:
         commit(table, "app", 0, query="other")

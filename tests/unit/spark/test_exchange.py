@@ -100,7 +100,10 @@ def test_only_the_attempt_that_was_reported_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut off", "index gone", "index cut off"])
-def test_a_file_that_cannot_be_read_is_told_with_what_to_do(tmp_path: Path, damage: str) -> None:
+def test_a_disk_that_fails_is_told_with_what_to_do(tmp_path: Path, damage: str) -> None:
+    with pytest.raises(StorageError, match=r"spark\.local\.dir") as caught:
+        given_to(split_of(tmp_path / "nowhere"), 0, [[(1, "a")]])
+    assert caught.value.path == str(tmp_path / "nowhere")
     split = split_of(tmp_path)
     label = given_to(split, 0, [[(1, "a")]])
     path = tmp_path / f"{label}.{'npy' if 'index' in damage else 'arrow'}"
@@ -110,13 +113,6 @@ def test_a_file_that_cannot_be_read_is_told_with_what_to_do(tmp_path: Path, dama
         path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(StorageError, match=r"spark\.local\.dir"):
         [*Pieces(str(tmp_path), (label,), ()).read(0)]
-
-
-def test_a_disk_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> None:
-    split = split_of(tmp_path / "nowhere")
-    with pytest.raises(StorageError, match=r"spark\.local\.dir") as caught:
-        given_to(split, 0, [[(1, "a")]])
-    assert caught.value.path == str(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(

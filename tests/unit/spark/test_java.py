@@ -41,34 +41,15 @@ def arguments_of(home: Path, *given: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_java_home_is_preferred_to_path(tmp_path: Path) -> None:
-    first, second = runtime(tmp_path / "a"), runtime(tmp_path / "b", "17.0.1")
-    found = find_java({"JAVA_HOME": str(first), "PATH": str(second / "bin")})
-    assert found is not None
-    assert (found.home, found.version) == (first, 21)
-
-
-def test_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+def test_java_home_is_preferred_to_path_unless_it_is_gone_or_too_old(tmp_path: Path) -> None:
     old, new = runtime(tmp_path / "old", "11.0.20"), runtime(tmp_path / "new", "17.0.1")
-    found = find_java({"JAVA_HOME": str(old), "PATH": str(new / "bin")})
-    assert found is not None
-    assert found.home == new
-
-
-def test_java_home_that_is_gone_is_passed_over(tmp_path: Path) -> None:
-    new = runtime(tmp_path / "new")
-    found = find_java({"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(new / "bin")})
-    assert found is not None
-    assert found.home == new
-
-
-def test_java_on_path_is_followed_to_its_home(tmp_path: Path) -> None:
-    real, links = runtime(tmp_path / "real"), tmp_path / "bin"
+    good, links = runtime(tmp_path / "good"), tmp_path / "bin"
     links.mkdir()
-    (links / "java").symlink_to(real / "bin" / "java")
-    found = find_java({"PATH": str(links)})
-    assert found is not None
-    assert found.home == real
+    (links / "java").symlink_to(new / "bin" / "java")
+    for home, wanted in ((good, (good, 21)), (old, (new, 17)), (tmp_path / "gone", (new, 17))):
+        found = find_java({"JAVA_HOME": str(home), "PATH": str(links)})
+        assert found is not None
+        assert (found.home, found.version) == wanted
 
 
 @pytest.mark.usefixtures("no_wheel")
@@ -97,14 +78,11 @@ def test_missing_java_names_the_extra() -> None:
     assert (caught.value.library, caught.value.extra) == ("java", "jdk")
 
 
-def test_complete_java_is_launched_as_it_is(tmp_path: Path) -> None:
-    home = runtime(tmp_path / "jdk")
-    java = require_java({"JAVA_HOME": str(home)})
-    assert launch_home(java, cache=tmp_path / "cache") == home
+def test_java_is_launched_as_it_is_or_without_the_module_it_lacks(tmp_path: Path) -> None:
+    whole = runtime(tmp_path / "jdk")
+    java = require_java({"JAVA_HOME": str(whole)})
+    assert launch_home(java, cache=tmp_path / "cache") == whole
     assert not (tmp_path / "cache").exists()
-
-
-def test_trimmed_java_is_launched_without_the_module_it_lacks(tmp_path: Path) -> None:
     trimmed = runtime(tmp_path / "it's a jdk", modules="java.base")
     home = launch_home(require_java({"JAVA_HOME": str(trimmed)}), cache=tmp_path / "cache")
     given = ["-cp", "a b:*", f"--add-modules={VECTOR}", "", "Main", "it's", "$HOME", "--x=`ls`"]
@@ -112,7 +90,9 @@ def test_trimmed_java_is_launched_without_the_module_it_lacks(tmp_path: Path) ->
     assert arguments_of(home, *given) == kept
 
 
-def test_launcher_is_made_once_and_mended(tmp_path: Path) -> None:
+def test_launcher_is_made_once_and_mended_and_elsewhere_without_a_cache(
+    tmp_path: Path,
+) -> None:
     trimmed = runtime(tmp_path / "jdk", modules="java.base")
     java = require_java({"JAVA_HOME": str(trimmed)})
     home = launch_home(java, cache=tmp_path / "cache")
@@ -123,11 +103,6 @@ def test_launcher_is_made_once_and_mended(tmp_path: Path) -> None:
     launch_home(java, cache=tmp_path / "cache")
     assert arguments_of(home, "Main") == ["Main"]
     assert [each.name for each in (home / "bin").iterdir()] == ["java"]
-
-
-def test_launcher_is_made_elsewhere_when_the_cache_cannot_be_written(tmp_path: Path) -> None:
-    trimmed = runtime(tmp_path / "jdk", modules="java.base")
     (tmp_path / "file").write_text("in the way")
-    java = require_java({"JAVA_HOME": str(trimmed)})
-    home = launch_home(java, cache=tmp_path / "file")
-    assert arguments_of(home, "Main") == ["Main"]
+    elsewhere = launch_home(java, cache=tmp_path / "file")
+    assert arguments_of(elsewhere, "Main") == ["Main"]

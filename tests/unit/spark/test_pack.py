@@ -32,7 +32,7 @@ def names(path: Path) -> set[str]:
 
 
 @pytest.mark.slow
-def test_packed_plait_is_whole_where_only_the_provided_is_installed(tmp_path: Path) -> None:
+def test_packed_plait_is_whole_and_has_extras_only_when_asked_for(tmp_path: Path) -> None:
     """Unpacked in front of everything else, each module comes from it."""
     settings = pack(tmp_path / "plait.zip")
     assert settings == {
@@ -49,30 +49,28 @@ def test_packed_plait_is_whole_where_only_the_provided_is_installed(tmp_path: Pa
     found = names(tmp_path / "plait.zip")
     assert not {name.split("/")[0] for name in found} & {*PROVIDED, "py4j"}
     assert not [name for name in found if name.endswith(".pyc") or name.startswith(("/", ".."))]
-
-
-@pytest.mark.slow
-def test_extras_are_packed_when_asked_for(tmp_path: Path) -> None:
+    assert f"plait-{distribution('plait').version}.dist-info/METADATA" in found
+    assert not any(name.startswith("kazoo/") for name in found)
     pack(tmp_path / "with.zip", extras=["zookeeper"])
-    pack(tmp_path / "without.zip")
     assert any(name.startswith("kazoo/") for name in names(tmp_path / "with.zip"))
-    assert not any(name.startswith("kazoo/") for name in names(tmp_path / "without.zip"))
-    metadata = f"plait-{distribution('plait').version}.dist-info/METADATA"
-    assert metadata in names(tmp_path / "without.zip")
 
 
-def test_extras_that_are_not_known_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "extras", "key"),
+    [
+        ("plait.zip", ["s4"], "extras"),
+        ("plait", [], "path"),
+        ("plait.tar.gz", [], "path"),
+        ("a#b.zip", [], "path"),
+    ],
+)
+def test_what_cannot_be_packed_or_unpacked_is_refused_before_anything_is_written(
+    tmp_path: Path, name: str, extras: list[str], key: str
+) -> None:
     with pytest.raises(OptionError) as caught:
-        pack(tmp_path / "plait.zip", extras=["s4"])
-    assert (caught.value.key, caught.value.value) == ("extras", "s4")
+        pack(tmp_path / name, extras=extras)
+    assert caught.value.key == key
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("name", ["plait", "plait.tar.gz", "a#b.zip"])
-def test_names_that_spark_would_not_unpack_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(OptionError) as caught:
-        pack(tmp_path / name)
-    assert caught.value.key == "path"
 
 
 @pytest.mark.parametrize(
