@@ -94,6 +94,7 @@ def test_columns_that_do_not_fit_are_refused_with_what_to_do(
     with pytest.raises(SchemaMismatchError) as caught:
         prepared(data)
     assert caught.value.column == column
+    assert list(caught.value.nearest) == (["name"] if column == "naem" else [])
     assert hint in caught.value.hint
 
 
