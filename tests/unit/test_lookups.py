@@ -318,23 +318,6 @@ def test_two_that_look_the_same_key_up_are_not_in_each_others_way(
 
 
 @each_kind
-@pytest.mark.parametrize("policy", ["file_group", "key"])
-def test_two_transactions_that_each_look_where_the_other_writes_do_not_both_commit(
-    kind: str, policy: str
-) -> None:
-    """INV-07: write skew. Serially, the second finds the row of the first, and deletes it."""
-    table = make(kind, isolation="serializable", policy=policy)
-    with pytest.raises(RetryableConflictError), table.transaction() as one:  # noqa: PT012 - the block is what is tested
-        one.insert(rows((1, 0, "one")), on_duplicate="skip")
-        one.delete(keys=pa.table({"id": [2], "place": ["a"]}))
-        with table.transaction() as other:
-            other.insert(rows((2, 0, "other"), place="a"), on_duplicate="skip")
-            other.delete(keys=pa.table({"id": [1], "place": ["a"]}))
-    assert content(table) == {("a", 2): "other"}
-    sound(table)
-
-
-@each_kind
 def test_a_retry_looks_again(kind: str) -> None:
     """INV-07: each time on the newer head."""
     table = make(kind, isolation="serializable")
