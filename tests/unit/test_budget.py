@@ -16,15 +16,16 @@ from plait.txn.conflict_checker import ConflictChecker
 
 ROWS = pa.table({"id": pa.array(range(100), pa.int64()), "place": ["a"] * 100})
 PLACE = partition_path(("a",))
+MANY = 120
+"""Versions: a checkpoint, and twenty after it."""
 LEAN = {"find": 3, "put": 1, "put_if_absent": 1, "delete": 1}
 """One look at the head, the pending record, a look whether the table is the same, the slot, that
 look again, the record removed. No list, no lock."""
 
 
 def warm(place: Path, *, versions: int, partitioned: bool) -> tuple[Table, CountingStore]:
-    partition_by = ["place"] if partitioned else []
     uri = str(place / "t")
-    table = Table.create(uri, ROWS.schema, partition_by=partition_by)
+    table = Table.create(uri, ROWS.schema, partition_by=["place"] if partitioned else [])
     while table.version < versions - 1:
         table.append(ROWS.slice(0, 1))
     opened, store = open_wrapped(uri, CountingStore)
@@ -36,7 +37,7 @@ def warm(place: Path, *, versions: int, partitioned: bool) -> tuple[Table, Count
 
 @pytest.mark.long(2)
 @pytest.mark.parametrize("partitioned", [False, True])
-@pytest.mark.parametrize("versions", [10, 320])
+@pytest.mark.parametrize("versions", [10, MANY])
 def test_a_small_append_stays_in_its_budget_at_any_version(
     tmp_path: Path, versions: int, *, partitioned: bool
 ) -> None:
@@ -78,7 +79,7 @@ def test_opening_reads_the_newest_checkpoint_and_what_follows(tmp_path: Path) ->
     """Opening never replays history: hint, checkpoint, at most an interval of slots, the head,
     and the identity.
     """
-    warm(tmp_path, versions=320, partitioned=False)
+    warm(tmp_path, versions=MANY, partitioned=False)
     _, store = open_wrapped(str(tmp_path / "t"), CountingStore)
     assert store.counts("metadata") == {"find": 2 + 20 + 1 + 1}
 

@@ -246,7 +246,7 @@ import pyarrow as pa
 from plait import Table
 
 table = Table.open(sys.argv[1])
-rows = pa.table({"id": range(40_000), "v": ["x" * 50] * 40_000})
+rows = pa.table({"id": range(8_000), "v": ["x" * 250] * 8_000})
 start = threading.Thread.start
 
 def refused(self):
@@ -255,11 +255,11 @@ def refused(self):
 threading.Thread.start = refused
 assert table.upsert(rows).version == 1
 with table.writer("upsert") as writer:
-    for at in range(0, 40_000, 10_000):
-        writer.write(rows.slice(at, 10_000))
+    for at in range(0, 8_000, 2_000):
+        writer.write(rows.slice(at, 2_000))
 assert writer.result.version == 2
 scan = table.scan()
-assert scan.to_arrow().num_rows == 40_000
+assert scan.to_arrow().num_rows == 8_000
 assert table.maintenance.clean().version is None
 threading.Thread.start = start
 assert table.upsert(rows).version == 3

@@ -6,22 +6,16 @@ import pyarrow as pa
 import pytest
 
 from plait import DuplicateKeyError, Table
+from tests.support import build
+from tests.support.build import rows
 
 EVERY = pytest.mark.parametrize("kind", ["cow", "mor"])
 ADDING = pytest.mark.parametrize("operation", ["insert", "append", "overwrite"])
 ROWS = pa.table({"id": [7, 7, 8, 7], "v": [1, 3, 0, 2]})
 
 
-def make(name: str, kind: str, ordering: str | None = None) -> Table:
-    return Table.create(
-        f"memory://{name}-{kind}-{ordering}",
-        "id bigint, v bigint",
-        record_key=["id"],
-        buckets=1,
-        table_type=kind,
-        ordering=ordering,
-        if_not_exists=True,
-    )
+def make(kind: str, **how: object) -> Table:
+    return build.make(buckets=1, table_type=kind, **how)
 
 
 @EVERY
@@ -29,7 +23,7 @@ def make(name: str, kind: str, ordering: str | None = None) -> Table:
 def test_adding_one_key_several_times_without_an_ordering_column_is_refused(
     kind: str, operation: str
 ) -> None:
-    table = make(f"twice-{operation}", kind)
+    table = make(kind)
     with pytest.raises(DuplicateKeyError) as error:
         getattr(table, operation)(ROWS)
     assert error.value.keys == [{"id": 7}]
@@ -42,12 +36,11 @@ def test_adding_one_key_several_times_without_an_ordering_column_is_refused(
 def test_rows_of_one_key_are_found_across_the_batches_of_a_writer(
     kind: str, operation: str
 ) -> None:
-    table = make(f"batches-{operation}", kind)
-    table.alter.set({"write.buffer.size": "4MiB", "write.bucket.size": "1MiB"})
-    many = pa.table({"id": range(200_000), "v": range(200_000)})
+    small = {"write.buffer.size": "256KiB", "write.bucket.size": "64KiB"}
+    table = make(kind, properties=small)
     writer = table.writer(operation).__enter__()
-    writer.write(many)
-    writer.write(pa.table({"id": [77], "v": [1]}))
+    writer.write(rows(range(12_000), v=1))
+    writer.write(rows(77, v=1))
     with pytest.raises(DuplicateKeyError):
         writer.__exit__(None, None, None)
     assert table.scan().count() == 0
@@ -58,14 +51,14 @@ def test_rows_of_one_key_are_found_across_the_batches_of_a_writer(
 def test_adding_one_key_several_times_keeps_the_greatest_by_the_ordering_column(
     kind: str, operation: str
 ) -> None:
-    table = make(f"ordered-{operation}", kind, "v")
+    table = make(kind, ordering="v")
     getattr(table, operation)(ROWS)
     assert sorted(table.scan().to_arrow()["v"].to_pylist()) == [0, 3]
 
 
 @EVERY
 def test_insert_that_skips_duplicates_takes_the_first_row_of_each_key(kind: str) -> None:
-    table = make("skips", kind)
+    table = make(kind)
     table.insert(ROWS, on_duplicate="skip")
     with table.writer("insert", on_duplicate="skip") as writer:
         writer.write(pa.table({"id": [7, 9], "v": [100, 1]}))
@@ -76,7 +69,7 @@ def test_insert_that_skips_duplicates_takes_the_first_row_of_each_key(kind: str)
 
 @EVERY
 def test_upsert_of_one_key_several_times_keeps_the_last_row_that_came(kind: str) -> None:
-    table = make("upserts", kind)
+    table = make(kind)
     with table.writer("upsert") as writer:
         writer.write(ROWS)
         writer.write(pa.table({"id": [8, 8], "v": [4, 5]}))
