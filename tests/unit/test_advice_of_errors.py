@@ -27,24 +27,20 @@ def table(request: pytest.FixtureRequest) -> Table:
     return made
 
 
-def test_rows_that_were_computed_are_to_be_computed_anew(table: Table) -> None:
+def test_rows_that_rest_on_a_read_are_to_be_computed_anew_and_others_written_again(
+    table: Table,
+) -> None:
     """The same rows again, with a newer version named, would overwrite what came between."""
     seen = table.scan()
     table.upsert(rows(1))
     with pytest.raises(RetryableConflictError) as caught:
         table.upsert(rows(1), read_from=seen)
     assert "depend on a read of version 1; read and compute them again" in caught.value.hint
-
-
-def test_what_a_transaction_read_is_to_be_read_again(table: Table) -> None:
     with pytest.raises(RetryableConflictError) as caught, table.transaction() as tx:  # noqa: PT012 - all of it is the case
         tx.scan().to_arrow()
         table.upsert(rows(1))
         tx.upsert(rows(1))
     assert "read and compute them again" in caught.value.hint
-
-
-def test_rows_that_rest_on_nothing_are_written_again(table: Table) -> None:
     with pytest.raises(RetryableConflictError) as caught, table.writer("upsert") as writer:  # noqa: PT012 - the same
         table.upsert(rows(1))
         writer.write(rows(1))

@@ -17,19 +17,17 @@ def place() -> str:
     return f"memory://names-{next(NUMBERS)}"
 
 
-def test_a_record_key_in_one_text_is_one_column() -> None:
+def test_a_text_is_one_column_and_is_refused_whole_if_it_is_none() -> None:
+    """Its letters are columns."""
     ddl = "i bigint, d bigint, id bigint, day string"
     table = Table.create(place(), ddl, record_key="id", partition_by="day", ordering="i")
     spec = table._handle.cache.known().table.spec
     assert (spec.key, spec.layout.partition_by, spec.layout.ordering) == (("id",), ("day",), "i")
-
-
-def test_a_text_that_is_no_column_is_refused_whole() -> None:
-    """Its letters are."""
-    with pytest.raises(SchemaMismatchError, match="'id'"):
-        Table.create(place(), "i bigint, d bigint", record_key="id")
-    with pytest.raises(SchemaMismatchError, match="'id'"):
-        Table.create(place(), "i bigint, d bigint", partition_by="id")
+    for use in ("record_key", "partition_by"):
+        with pytest.raises(SchemaMismatchError, match="'id'"):
+            Table.create(place(), "i bigint, d bigint", **{use: "id"})
+    with pytest.raises(OptionError, match="ordering takes one column, not 2"):
+        Table.create(place(), "a int, b int", record_key="a", ordering=["a", "b"])  # type: ignore[arg-type]
 
 
 def test_columns_in_one_text_are_one_column() -> None:
@@ -72,11 +70,6 @@ def test_names_without_an_order_are_refused(given: object) -> None:
     for read in (table.scan, functools.partial(table.changes, 0)):
         with pytest.raises(OptionError, match="columns needs ordered names"):
             read(columns=given)  # type: ignore[call-arg]
-
-
-def test_ordering_is_one_column() -> None:
-    with pytest.raises(OptionError, match="ordering takes one column, not 2"):
-        Table.create(place(), "a int, b int", record_key="a", ordering=["a", "b"])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -68,34 +68,6 @@ def ids_of(table: Table, where: str | None = None) -> list[int]:
 # --- values ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("field", "values"),
-    [
-        ("year(ts)", {'["2026-01-01"]', "[null]"}),
-        ("month(ts)", {'["2026-01-01"]', '["2026-02-01"]', "[null]"}),
-        ("day(ts)", {'["2026-01-30"]', '["2026-01-31"]', '["2026-02-01"]', "[null]"}),
-        ("truncate(5, id)", {'["0"]', '["5"]', '["10"]'}),
-        ("truncate(4, user)", {'["user"]'}),
-    ],
-)
-def test_rows_lie_in_the_partition_of_the_computed_value(
-    uri: str, field: str, values: set[str]
-) -> None:
-    table = table_of(uri, field)
-    table.upsert(rows_of(range(12)))
-    assert partitions_of(table) == values
-    assert ids_of(table) == list(range(12))
-
-
-def test_hours_before_the_epoch_begin_before_their_times(uri: str) -> None:
-    table = Table.create(uri, "ts timestamp, day date", partition_by=["hour(ts)", "month(day)"])
-    time = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC)
-    table.append(pa.table({"ts": [time], "day": [dt.date(1969, 2, 28)]}))
-    assert partitions_of(table) == {'["1969-12-31T23:00:00.000000Z","1969-02-01"]'}
-    assert table.scan(where="ts > TIMESTAMP '1969-12-31T23:59:59.999998Z'").count() == 1
-    assert table.scan(where="day < DATE '1969-03-01'").count() == 1
-
-
 @pytest.mark.parametrize("table_type", ["cow", "mor"])
 def test_every_operation_finds_the_partition_by_the_sources(uri: str, table_type: str) -> None:
     """INV-08: the identity is the computed value and the key."""
@@ -260,19 +232,6 @@ def test_clients_learn_of_transforms_from_a_feature(uri: str) -> None:
 # --- repush ----------------------------------------------------------------------------------
 
 
-def test_a_repush_leads_from_transforms_to_others_and_back(uri: str) -> None:
-    table = table_of(uri)
-    table.upsert(rows_of(range(40)))
-    for fields in (["day(ts)"], ["month(ts)", "bucket(2, user)"], ["user"], ["truncate(9, id)"]):
-        table.layout.repush(partition_by=fields)
-        assert table.inspect.describe()["partition_by"] == fields
-        table.upsert(rows_of(range(0, 40, 7), v=len(fields)))
-        assert ids_of(table) == list(range(40))
-        assert not table.check.verify().problems
-    table.layout.undo()
-    assert ids_of(table) == list(range(40))
-
-
 def test_a_removal_in_partitions_by_transforms_that_meets_a_swap_is_to_be_run_again(
     uri: str,
 ) -> None:
@@ -312,16 +271,13 @@ def test_verify_finds_rows_that_another_version_of_a_function_put_elsewhere(
     assert {problem.invariant for problem in table.check.verify().problems} == {"INV-08"}
 
 
-@pytest.mark.parametrize(("text", "hint"), [("dya(ts)", "did you mean day"), ("own(id)", "call ")])
-def test_an_unknown_transform_is_refused_with_what_may_be_meant(
-    uri: str, text: str, hint: str
+def test_an_unknown_transform_is_refused_with_what_may_be_meant_and_that_of_spark_is_known(
+    uri: str,
 ) -> None:
-    with pytest.raises(UnsupportedFeatureError) as caught:
-        table_of(uri, text)
-    assert str(caught.value.hint).startswith(hint)
-
-
-def test_the_names_of_spark_for_transforms_are_known(uri: str) -> None:
+    for text, hint in (("dya(ts)", "did you mean day"), ("own(id)", "call ")):
+        with pytest.raises(UnsupportedFeatureError) as caught:
+            table_of(uri, text)
+        assert str(caught.value.hint).startswith(hint)
     assert table_of(uri, "days(ts)").inspect.describe()["partition_by"] == ["day(ts)"]
 
 

@@ -150,21 +150,15 @@ def test_only_an_upsert_takes_removals(operation: str) -> None:
     assert content(table) == {1: "a"}
 
 
-def test_a_writer_that_has_ended_takes_no_removals() -> None:
-    table = make("cow")
-    with table.writer("upsert") as writer:
-        writer.write(rows((1, 1, "a")))
-    with pytest.raises(TransactionClosedError):
-        writer.remove(keys(1))
-
-
-def test_a_commit_id_that_was_applied_removes_nothing_again() -> None:
+def test_a_writer_that_has_ended_takes_no_removals_and_a_commit_id_is_applied_once() -> None:
     table = make("cow")
     for value in ("a", "b"):
         with table.writer("upsert", commit_id="once") as writer:
             writer.write(rows((1, 1, value), (2, 1, value)))
             writer.remove(keys(1))
     assert (content(table), writer.result.version) == ({2: "a"}, 1)
+    with pytest.raises(TransactionClosedError):
+        writer.remove(keys(1))
 
 
 # --- beside other writers --------------------------------------------------------------------

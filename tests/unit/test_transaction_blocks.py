@@ -78,17 +78,11 @@ def test_an_overwrite_replaces_what_came_before_it(table: Table) -> None:
     assert content(table) == {1: "only"}
 
 
-def test_an_error_in_the_block_leaves_nothing(table: Table) -> None:
+def test_an_error_in_the_block_leaves_nothing_also_if_it_is_caught_inside(table: Table) -> None:
     tx = table.transaction()
     with pytest.raises(DuplicateKeyError), tx:  # noqa: PT012 - the block is what is tested
         tx.delete(where="id = 1")
         tx.insert(rows((2, "a", "twice")))
-    assert content(table) == {1: "old", 2: "old", 3: "old"}
-    assert not table.inspect.timeline().pending
-
-
-def test_an_error_that_is_caught_inside_still_ends_it(table: Table) -> None:
-    """Nobody gets half of what they asked for."""
     tx = table.transaction().__enter__()
     tx.delete(where="id = 1")
     with pytest.raises(DuplicateKeyError):

@@ -277,18 +277,6 @@ def test_other_keys_in_another_partition_are_no_conflict(kind: str) -> None:
 
 
 @each_type
-def test_a_transaction_moves_rows_in_one_decision(kind: str) -> None:
-    table = made(kind)
-    table.upsert(rows((1, "a", 1, 1), (2, "b", 1, 1)))
-    with table.transaction() as tx:
-        tx.upsert(rows((1, "b", 2, 2)))
-        tx.delete(keys=keys(2))
-        tx.upsert(rows((1, "c", 3, 3), (2, "c", 3, 3)))
-    assert content(table) == {1: ("c", 3), 2: ("c", 3)}
-    assert not table.check.verify().problems
-
-
-@each_type
 def test_a_part_of_a_transaction_leaves_no_partition_out_for_those_after_it(kind: str) -> None:
     """A writer would look only where the index says that its keys are."""
     table = made(kind)
@@ -338,18 +326,6 @@ def test_a_repush_and_a_writer_that_meets_it_leave_each_key_once(kind: str) -> N
 
 
 @each_type
-def test_a_stream_moves_rows(kind: str) -> None:
-    """INV-08, INV-09."""
-    table = made(kind)
-    stream = table.stream("app")
-    for place in "ab":
-        with stream.writer("upsert", after=stream.position, end=place) as writer:
-            writer.write(rows((1, place, 1, ord(place)), (2, place, 1, ord(place))))
-            writer.remove(keys(2))
-    assert content(table) == {1: ("b", 1)}
-
-
-@each_type
 def test_the_writers_of_a_group_commit_move_rows(kind: str) -> None:
     """INV-08, INV-09: what a writer hands over is divided when the coordinator commits it."""
     table = made(kind, properties={"write.bucket.size": "16KiB", "write.buffer.size": "64KiB"})
@@ -378,21 +354,23 @@ def test_verify_finds_a_key_that_lives_in_two_partitions(kind: str) -> None:
     assert "id = 1" in found["INV-08"]
 
 
-def test_where_the_key_decides_the_partition_nothing_more_is_done() -> None:
-    plain = make(_SCHEMA, record_key=["id", "place"], partition_by=["place"], unique="table")
-    plain.upsert(rows((1, "a", 1, 1)))
-    plain.upsert(rows((1, "b", 1, 1)))
-    assert plain.scan().to_arrow().num_rows == 2
-    assert not plain._handle.cache.known().table.spec.unique_in_table
-
-
-def test_writers_must_know_the_feature_and_readers_need_not() -> None:
+def test_only_writers_must_know_the_feature_and_a_key_that_decides_the_partition_needs_none() -> (
+    None
+):
     """RFC 0029."""
     table = made("cow")
     table.upsert(rows((1, "a", 1, 1)))
     decision = decision_at(table._handle.store, 1)
     assert UNIQUE in decision.writer_features
     assert UNIQUE not in decision.features
+    plain = make(_SCHEMA, record_key=["id", "place"], partition_by=["place"], unique="table")
+    for place in "ab":
+        plain.upsert(rows((1, place, 1, 1)))
+    assert plain.scan().to_arrow().num_rows == 2
+    assert not plain._handle.cache.known().table.spec.unique_in_table
+    with pytest.raises(OptionError) as refused:
+        make(_SCHEMA, record_key=(), unique="table")
+    assert refused.value.facts["key"] == "unique"
 
 
 @pytest.mark.parametrize(
@@ -418,9 +396,3 @@ def test_what_is_not_possible_is_refused_before_anything_is_written(
     assert str(refused.value.facts["key"]).startswith(key)
     assert refused.value.hint
     assert table.version == 1
-
-
-def test_a_table_without_a_key_is_refused() -> None:
-    with pytest.raises(OptionError) as refused:
-        Table.create("memory://unique-table-keyless", _SCHEMA, unique="table")
-    assert refused.value.facts["key"] == "unique"

@@ -63,41 +63,34 @@ def test_comparison_passes_whatever_the_order_of_rows_and_columns():
     assert (found.expected, found.correct, found.lost) == (3, 3, 0)
 
 
-def test_comparison_counts_a_missing_row_as_lost():
-    expected = expect(_flights([1, 2, 3], [1, 2, 3]))
-    found = compare(expected.slice(1), expected)
-    assert (found.correct, found.lost, found.missing, found.surplus) == (2, 1, 1, 0)
-    assert not found.passed
+RIGHT = expect(_flights([1, 2, 3], [1, 2, None]))
 
 
-@pytest.mark.parametrize("wrong", [[9999, 2], [None, 2]])
-def test_comparison_counts_a_wrong_value_as_lost_and_names_its_column(wrong):
-    expected = expect(_flights([1, 3], [1, 2]))
-    found = compare(_flights([1, 3], wrong, revision=[0, 0]), expected)
-    assert (found.lost, found.missing) == (1, 0)
-    assert found.wrong == ("dep_delay (1 times)", "arr_delay (1 times)")
+def _wrong(*delays):
+    return _flights([1, 2, 3], delays, revision=[0, 1, 0])
 
 
-def test_comparison_tells_null_from_any_value():
-    expected = expect(_flights([1, 3], [None, 2]))
-    assert not compare(_flights([1, 3], [0, 2], revision=[0, 0]), expected).passed
-    assert compare(_flights([1, 3], [None, 2], revision=[0, 0]), expected).passed
-
-
-@pytest.mark.parametrize("extra", [0, 2])
-def test_comparison_does_not_pass_a_row_that_is_there_twice(extra):
+@pytest.mark.parametrize(
+    ("found", "counts", "wrong"),
+    [
+        (RIGHT.slice(1), (1, 1, 0), ()),
+        (_wrong(9999, 7, None), (1, 0, 0), ("dep_delay (1 times)", "arr_delay (1 times)")),
+        (_wrong(None, 7, None), (1, 0, 0), ("dep_delay (1 times)", "arr_delay (1 times)")),
+        (_wrong(1, 7, 0), (1, 0, 0), ("dep_delay (1 times)", "arr_delay (1 times)")),
+        (pa.concat_tables([RIGHT, RIGHT.slice(0, 1)]), (0, 0, 1), ()),
+        (pa.concat_tables([RIGHT, RIGHT.slice(2, 1)]), (0, 0, 1), ()),
+        (pa.concat_tables([RIGHT, expect(_flights([1] * 4, [1] * 4)).slice(3)]), (0, 0, 1), ()),
+    ],
+    ids=["missing", "another", "null for a value", "value for null", "twice", "other twice", "new"],
+)
+def test_comparison_counts_what_is_lost_missing_and_surplus_and_names_wrong_columns(
+    found, counts, wrong
+):
     """INV-08: a key that came twice is a fault, even if both rows are right."""
-    expected = expect(_flights([1, 2, 3], [1, 2, 3]))
-    found = compare(pa.concat_tables([expected, expected.slice(extra, 1)]), expected)
-    assert found.surplus == 1
-    assert not found.passed
-
-
-def test_comparison_does_not_pass_a_row_that_nobody_wrote():
-    expected = expect(_flights([1, 2, 3], [1, 2, 3]))
-    found = compare(expected, expected.slice(0, 2))
-    assert (found.surplus, found.lost) == (1, 0)
-    assert not found.passed
+    told = compare(found, RIGHT)
+    assert (told.lost, told.missing, told.surplus) == counts
+    assert told.wrong == wrong
+    assert not told.passed
 
 
 # --- the source ------------------------------------------------------------------------------
@@ -232,36 +225,13 @@ def test_writers_meet_if_each_began_before_the_other_was_published():
 # --- the place -------------------------------------------------------------------------------
 
 
-def test_place_takes_a_new_or_empty_directory(tmp_path):
+def test_place_takes_a_new_or_empty_directory_and_that_of_a_quickstart_with_force(tmp_path):
     (tmp_path / "empty").mkdir()
     for directory in (tmp_path / "new", tmp_path / "empty"):
         place = Place(directory)
         place.prepare(force=False)
         assert place.workspace.is_dir()
         assert (directory / MARKER).is_file()
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_place_never_touches_what_no_quickstart_made(tmp_path, force):
-    (tmp_path / "thesis.txt").write_text("x")
-    with pytest.raises(RefusedError, match=r"thesis\.txt"):
-        Place(tmp_path).prepare(force=force)
-    assert (tmp_path / "thesis.txt").read_text() == "x"
-
-
-def test_place_with_foreign_files_beside_a_quickstart_is_left_whole(tmp_path):
-    place = Place(tmp_path)
-    place.prepare(force=False)
-    place.table.mkdir()
-    (tmp_path / "mine").touch()
-    with pytest.raises(RefusedError, match="mine"):
-        place.prepare(force=True)
-    assert place.table.is_dir()
-
-
-def test_place_removes_a_previous_quickstart_only_with_force(tmp_path):
-    place = Place(tmp_path / "q")
-    place.prepare(force=False)
     (place.table / "deep").mkdir(parents=True)
     with pytest.raises(RefusedError, match="previous quickstart") as caught:
         place.prepare(force=False)
@@ -270,10 +240,20 @@ def test_place_removes_a_previous_quickstart_only_with_force(tmp_path):
     assert not place.table.exists()
 
 
-def test_place_that_is_a_file_is_refused(tmp_path):
-    (tmp_path / "file").touch()
+@pytest.mark.parametrize("ours", [False, True], ids=["alone", "beside a quickstart"])
+@pytest.mark.parametrize("force", [False, True])
+def test_place_never_touches_what_no_quickstart_made(tmp_path, force, ours):
+    place = Place(tmp_path)
+    if ours:
+        place.prepare(force=False)
+    (tmp_path / "thesis.txt").write_text("x")
+    place.table.mkdir(parents=True, exist_ok=True)
+    with pytest.raises(RefusedError, match=r"thesis\.txt"):
+        place.prepare(force=force)
+    assert (tmp_path / "thesis.txt").read_text() == "x"
+    assert place.table.is_dir()
     with pytest.raises(RefusedError, match="not a directory"):
-        Place(tmp_path / "file").prepare(force=True)
+        Place(tmp_path / "thesis.txt").prepare(force=True)
 
 
 # --- processes and progress ------------------------------------------------------------------

@@ -74,8 +74,8 @@ def test_lending_adds_just_that_and_only_once(query: str) -> None:
     assert lent.session_s == Address.parse(text).session_s
 
 
-def test_a_lock_without_its_library_names_the_extra_when_it_is_used(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_lock_without_its_library_names_the_extra_when_it_is_used_and_makes_no_table(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "kazoo", None)
     text = "zookeeper://127.0.0.1:9/absent?session=7s"
@@ -83,12 +83,6 @@ def test_a_lock_without_its_library_names_the_extra_when_it_is_used(
     with pytest.raises(MissingDependencyError) as caught, lock.acquire(wait_s=0, owner="me"):
         pass
     assert caught.value.extra == "zookeeper"
-
-
-def test_a_table_is_not_made_with_a_lock_whose_library_is_missing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setitem(sys.modules, "kazoo", None)
     with pytest.raises(MissingDependencyError):
         Table.create(str(tmp_path / "table"), "id bigint", lock="zookeeper://h1/plait")
     assert list(tmp_path.iterdir()) == []

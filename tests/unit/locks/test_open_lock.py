@@ -16,10 +16,19 @@ from plait.storage.local import LocalStore
 from plait.testing import CountingStore, SeqIds, SimClock, sim_ports
 
 
-def test_each_word_opens_its_lock(tmp_path: Path) -> None:
-    store = open_store(str(tmp_path))
+def test_each_word_opens_its_lock_and_the_default_is_the_best_that_the_store_can_have(
+    tmp_path: Path,
+) -> None:
+    store, other = open_store(str(tmp_path)), open_store("memory://locks")
     for word in ("file", "process", "none"):
         assert open_lock(word, store, Ports()).name == word
+    assert (default_lock(store), default_lock(other)) == ("file", "process")
+    with pytest.raises(OptionError):
+        open_lock("file", other, Ports())
+    everybodys = open_lock("none", other, Ports())
+    with everybodys.acquire(wait_s=0, owner="a") as one, everybodys.acquire(wait_s=0, owner="b"):
+        assert (one.token, one.lost) == (None, None)
+    assert everybodys.holder() is None
 
 
 def test_a_wrapped_store_has_the_lock_of_the_inner_one(tmp_path: Path) -> None:
@@ -37,28 +46,10 @@ def test_locks_that_are_not_known_are_refused_with_what_to_use(word: str) -> Non
     assert "none" in caught.value.hint
 
 
-def test_the_file_lock_needs_a_disk() -> None:
-    with pytest.raises(OptionError):
-        open_lock("file", open_store("memory://locks"), Ports())
-
-
-def test_the_default_is_the_best_that_the_store_can_have(tmp_path: Path) -> None:
-    assert default_lock(open_store(str(tmp_path))) == "file"
-    assert default_lock(open_store("memory://locks")) == "process"
-
-
 def table_at(place: Path) -> str:
     """Make what a lock needs of a table: it makes no directory where none is."""
     (place / ".meta").mkdir()
     return str(place)
-
-
-def test_no_lock_is_everybodys() -> None:
-    lock = open_lock("none", open_store("memory://locks"), Ports())
-    with lock.acquire(wait_s=0, owner="a") as one, lock.acquire(wait_s=0, owner="b"):
-        assert one.token is None
-        assert one.lost is None
-    assert lock.holder() is None
 
 
 def test_the_record_of_the_holder_is_for_people_and_goes_with_the_lock(tmp_path: Path) -> None:

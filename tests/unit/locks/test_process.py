@@ -64,36 +64,26 @@ def test_a_waiter_that_gives_up_leaves_the_queue() -> None:
     assert lock.acquire("third", wait_s=0)
 
 
-def test_an_interrupted_waiter_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    lock = FifoLock()
-    lock.acquire("first", wait_s=0)
-
-    def interrupt(*_: object) -> bool:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Event, "wait", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            lock.acquire("second", wait_s=30)
-    lock.release()
-    assert lock.acquire("third", wait_s=0)
-
-
-def test_a_waiter_interrupted_as_it_was_served_passes_the_lock_on(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("served", [False, True])
+def test_an_interrupted_waiter_holds_nobody_up_and_passes_on_what_it_got_just_then(
+    served: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = FifoLock()
     lock.acquire("first", wait_s=0)
 
     def interrupt(*_: object) -> bool:
-        lock.release()
+        if served:
+            lock.release()
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Event, "wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
             lock.acquire("second", wait_s=30)
+    if not served:
+        lock.release()
     assert lock.holder is None
+    assert lock.acquire("third", wait_s=0)
 
 
 def test_one_name_is_one_lock_and_unused_ones_go() -> None:

@@ -76,14 +76,24 @@ def test_rows_are_written_and_replaced(t: Table) -> None:
     assert t.scan().to_arrow()["v"].to_pylist() == [2, 2]
 
 
-def test_removals_among_rows_are_refused_by_the_name_of_the_engine(t: Table) -> None:
+def test_what_the_engine_lacks_is_refused_by_its_name(t: Table) -> None:
     with (
         pytest.raises(OptionError, match="the engine plain does not take removals") as refused,
         writer(t, "upsert") as w,
     ):
         w.remove(pa.table({"id": [1]}))
     assert (refused.value.facts["key"], refused.value.facts["value"]) == ("keys", "plain")
+    with (
+        pytest.raises(OptionError, match="the engine plain does not add columns"),
+        writer(t, "upsert", evolve="add") as w,
+    ):
+        w.write(ROWS)
     assert t.scan().count() == 0
+    engine = PlainEngine()
+    with pytest.raises(OptionError, match="the engine plain cannot rewrite files"):
+        _ = engine.width
+    assert engine.within(object()) is None
+    assert engine_within(None, engine) is engine, "it is the default where none is given"
 
 
 def test_rows_that_sinks_would_not_get_are_refused_however_often_they_are_given(t: Table) -> None:
@@ -97,18 +107,6 @@ def test_rows_that_sinks_would_not_get_are_refused_however_often_they_are_given(
         w.__exit__(None, None, None)
     assert t.scan().count() == 0
     assert not t.inspect.timeline().pending
-
-
-def test_columns_that_rows_bring_are_refused(t: Table) -> None:
-    refused = pytest.raises(OptionError, match="the engine plain does not add columns")
-    with refused, writer(t, "upsert", evolve="add") as w:
-        w.write(ROWS)
-
-
-def test_files_are_not_rewritten() -> None:
-    engine = PlainEngine()
-    with pytest.raises(OptionError, match="the engine plain cannot rewrite files"):
-        _ = engine.width
 
 
 def test_rows_are_not_staged_again_under_another_layout(t: Table) -> None:
@@ -133,9 +131,3 @@ def test_what_a_staging_does_not_know_counts_as_possible(t: Table) -> None:
             assert not each.relayed
             with pytest.raises(InvariantError):
                 each.relay_through(None)  # type: ignore[arg-type]
-
-
-def test_an_engine_without_sessions_is_the_default_where_none_is_given() -> None:
-    engine = PlainEngine()
-    assert engine.within(object()) is None
-    assert engine_within(None, engine) is engine
