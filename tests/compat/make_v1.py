@@ -444,31 +444,10 @@ def cleaned() -> Golden:
 
 
 TABLES = (
-    types,
-    partitions,
-    merged,
-    events,
-    large,
-    ordered,
-    wide,
-    keys,
-    cleaned,
-    restored,
-    expired,
-    archived,
-    written,
-    repushed,
-    hashed,
-    replicated,
-    fields,
-    altered,
-    named,
-    generated,
-    combined,
-    upgraded,
-    downgraded,
-    indexed,
-)
+    types, partitions, merged, events, large, ordered, wide, keys, cleaned, restored, expired,
+    archived, written, repushed, hashed, replicated, fields, altered, named, generated, combined,
+    upgraded, downgraded, indexed,
+)  # fmt: skip
 
 
 def make(folder: Path, tables: Iterable[Callable[[], Golden]] = TABLES) -> None:

@@ -83,18 +83,25 @@ def test_second_reader_knows_which_version_wrote_a_row(checkpoints: bool) -> Non
     assert copied
 
 
-@pytest.mark.parametrize("checkpoints", [True, False])
 @pytest.mark.parametrize("name", TABLES)
-def test_second_reader_reads_every_version(name: str, checkpoints: bool) -> None:
-    reader = Reader(str(V1 / name), checkpoints=checkpoints)
-    expected = versions_of(name)
-    assert max(expected) == reader.version
+def test_second_reader_and_plait_read_every_version_as_it_was_written(name: str, copies) -> None:
+    """Whether the second reader starts from a checkpoint or from the first decision."""
+    expected, table = versions_of(name), Table.open(copies(name))
+    readers = [Reader(str(V1 / name), checkpoints=each) for each in (True, False)]
+    assert {each.version for each in (table, *readers)} == {max(expected)}
     for version, rows in expected.items():
-        if version < reader.horizon and version not in reader.savepoints.values():
-            with pytest.raises(RefusedError):
-                reader.live(version)
+        gone = version < readers[0].horizon and version not in readers[0].savepoints.values()
+        for reader in readers:
+            if gone:
+                with pytest.raises(RefusedError):
+                    reader.live(version)
+            else:
+                assert shown_by(reader.rows(version)) == rows, version
+        if gone:
+            with pytest.raises(InstantExpiredError):
+                table.scan(version=version)
         else:
-            assert shown_by(reader.rows(version)) == rows, version
+            assert shown_by(table.scan(version=version).to_arrow().to_pylist()) == rows, version
 
 
 @pytest.mark.parametrize("checkpoints", [True, False])
@@ -105,15 +112,18 @@ def test_second_reader_checks_the_archive(checkpoints: bool) -> None:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_second_reader_finds_the_sums_that_decisions_tell(name: str) -> None:
-    reader = Reader(str(V1 / name), checkpoints=False)
+def test_second_reader_finds_what_decisions_tell_and_checkpoints_keep(name: str) -> None:
+    """Sums over live files, also as those over the places of a checkpoint; keys; what is kept."""
+    reader, whole = Reader(str(V1 / name), checkpoints=False), Reader(str(V1 / name))
+    assert whole.streams == reader.streams
+    assert whole.reservations == reader.reservations
+    assert (whole.table, whole.horizon) == (reader.table, reader.horizon)
+    for version, commit in reader.commits.items():
+        assert whole.commits[version].get("commit_id") == commit.get("commit_id")
     for version in range(reader.horizon, reader.version + 1):
         assert reader.commits[version]["live"] == live_sums(reader.live(version)), version
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_places_of_each_checkpoint_add_up_to_the_sums_of_its_decision(name: str) -> None:
-    decided = Reader(str(V1 / name), checkpoints=False).commits
+    for row, hashes in reader.key_digests():
+        assert (len(hashes) > 0) == (row["keys"] in ("inline", "sidecar"))
     for file in sorted((V1 / name).rglob("state.json")):
         state = json.loads(json.loads(file.read_text(encoding="utf-8"))["state"])
         named = [
@@ -122,28 +132,7 @@ def test_places_of_each_checkpoint_add_up_to_the_sums_of_its_decision(name: str)
         rows = [row for path in named for row in pq.read_table(V1 / name / path).to_pylist()]
         live, visible, total = (sum(row[n] for row in rows) for n in ("live", "rows", "hash"))
         told = [live, visible, f"{total % 2**64:016x}"]
-        assert told == decided[state["version"]]["live"], file
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_second_reader_checks_every_key_digest(name: str) -> None:
-    reader = Reader(str(V1 / name), checkpoints=False)
-    for row, hashes in reader.key_digests():
-        assert (len(hashes) > 0) == (row["keys"] in ("inline", "sidecar"))
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_plait_reads_every_version_alike(name: str, copies) -> None:
-    table = Table.open(copies(name))
-    reader = Reader(str(V1 / name))
-    expected = versions_of(name)
-    assert max(expected) == table.version
-    for version, rows in expected.items():
-        if version < reader.horizon and version not in reader.savepoints.values():
-            with pytest.raises(InstantExpiredError):
-                table.scan(version=version)
-        else:
-            assert shown_by(table.scan(version=version).to_arrow().to_pylist()) == rows, version
+        assert told == reader.commits[state["version"]]["live"], file
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -242,24 +231,20 @@ def test_second_reader_refuses_damage_of_side_files(name: str, pattern: str, cop
         read_all(place)
 
 
-def test_second_reader_refuses_an_unknown_feature(copies) -> None:
+def test_second_reader_refuses_an_unknown_feature_and_a_gap_in_the_timeline(copies) -> None:
     place = copies("types")
-    path = Path(place, ".meta/timeline", f"{0:020d}", f"{6:020d}.json")
+    slots = Path(place, ".meta/timeline", f"{0:020d}")
+    path = slots / f"{6:020d}.json"
     text = path.read_text(encoding="utf-8").split('"decision":', 1)[1].removesuffix("}\n")
-    text = text.replace('"slots-1"', '"slots-2"')
-    body = text.encode()
+    body = text.replace('"slots-1"', '"slots-2"').encode()
     seal = hashlib.sha256(body).hexdigest().encode()
     path.write_bytes(b'{"checksum":"' + seal + b'",\n"decision":' + body + b"}\n")
-    with pytest.raises(RefusedError):
+    with pytest.raises(RefusedError, match="slots-2"):
         Reader(place)
     with pytest.raises(UnsupportedFeatureError):
         Table.open(place)
-
-
-def test_second_reader_refuses_a_gap_in_the_timeline(copies) -> None:
-    place = copies("types")
-    Path(place, ".meta/timeline", f"{0:020d}", f"{5:020d}.json").unlink()
-    with pytest.raises(RefusedError):
+    (slots / f"{5:020d}.json").unlink()
+    with pytest.raises(RefusedError, match="is missing"):
         Reader(place)
 
 
@@ -273,13 +258,3 @@ def test_slots_may_be_empty_where_a_checkpoint_covers_them(copies) -> None:
     for version, rows in versions_of("merged").items():
         assert shown_by(reader.rows(version)) == rows
         assert shown_by(table.scan(version=version).to_arrow().to_pylist()) == rows
-
-
-def test_a_checkpoint_holds_what_is_kept_for_ever() -> None:
-    for name in TABLES:
-        whole, replayed = Reader(str(V1 / name)), Reader(str(V1 / name), checkpoints=False)
-        assert whole.streams == replayed.streams
-        assert whole.reservations == replayed.reservations
-        assert (whole.table, whole.horizon) == (replayed.table, replayed.horizon)
-        for version, commit in replayed.commits.items():
-            assert whole.commits[version].get("commit_id") == commit.get("commit_id")

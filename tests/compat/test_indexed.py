@@ -30,7 +30,9 @@ def missing(reader: Reader) -> list[int]:
     ]
 
 
-def test_second_reader_finds_every_row_by_the_index() -> None:
+def test_second_reader_finds_every_row_by_the_index_and_misses_one_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """INV-11: of the runs, and of the decisions since."""
     reader = Reader(str(PLACE))
     manifest = newest_manifest(reader)
@@ -41,13 +43,8 @@ def test_second_reader_finds_every_row_by_the_index() -> None:
     places, whole = places_of(reader)
     assert whole
     assert len({partition for _, partition in places}) == 4
-
-
-def test_an_entry_that_is_missing_is_missed_by_the_second_reader(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     monkeypatch.setattr("tests.compat.indexed.entries_of", lambda *file: entries_of(*file)[:-1])
-    assert missing(Reader(str(PLACE)))
+    assert missing(reader)
 
 
 @pytest.mark.slow
