@@ -32,8 +32,7 @@ def make(table_type: str = "mor", *, keyed: bool = True, **contract: object) -> 
 
 
 def content(table: Table, version: int | None = None) -> list[Row]:
-    found = table.scan(version=version) if version is not None else table.scan()
-    return sorted((r["id"], r["place"], r["value"]) for r in found.to_arrow().to_pylist())
+    return build.listed(table, "id", "place", "value", version=version)  # type: ignore[return-value]  # of the schema
 
 
 def files(table: Table) -> int:

@@ -8,6 +8,7 @@ import itertools
 import pyarrow as pa
 
 from plait import Table
+from tests.support.build import listed
 
 NAMES = map(str, itertools.count())
 OLD, NEW = dt.datetime(2001, 1, 1, tzinfo=dt.UTC), dt.datetime(2901, 1, 1, tzinfo=dt.UTC)
@@ -52,8 +53,7 @@ def filled(table: Table) -> Table:
 
 
 def content(table: Table, version: int | None = None) -> list[tuple[int, str, int]]:
-    scan = table.scan(version=version)
-    return sorted((r["id"], r["p"], r["v"]) for r in scan.to_arrow().to_pylist())
+    return listed(table, "id", "p", "v", version=version)  # type: ignore[return-value]  # of the schema
 
 
 def ids(table: Table) -> list[int]:

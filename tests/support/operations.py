@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -40,6 +40,8 @@ from plait.timeline import paths
 from plait.txn.read_pin import ReadPin
 from plait.txn.recovery import roll_back_failed
 from plait.txn.table_decisions import create_table
+from tests.support import build
+from tests.support.build import LITTLE
 from tests.support.dead import bury
 
 _NAMES = itertools.count()
@@ -56,9 +58,17 @@ def rows(*ids: int, day: str = "a") -> pa.Table:
     return pa.table({"id": ids, "day": [day] * len(ids), "at": times}, schema=SCHEMA)
 
 
-_How: TypeAlias = tuple[
-    tuple[str, ...], str, str, str, str | None, str, int, Callable[[Table], object] | None
-]
+class Made(NamedTuple):
+    """How the table of an operation is made."""
+
+    key: tuple[str, ...]
+    table_type: TableType
+    concurrency: Concurrency
+    grace: str
+    ttl: str | None
+    unique: Unique
+    interval: int
+    first: Callable[[Table], object] | None
 
 
 @dataclass(frozen=True)
@@ -85,17 +95,15 @@ class Case:
 
     def prepared(self) -> Mapping[str, bytes]:
         """Give the files of the table without the dead."""
-        return prepared(*self._how)
+        return prepared(self._made)
 
     def files(self) -> Mapping[str, bytes]:
         """Give the files of the table before the operation."""
-        make = with_dead if self.dead else prepared
-        return make(*self._how)
+        return (with_dead if self.dead else prepared)(self._made)
 
     @property
-    def _how(self) -> _How:
-        kept = self.grace, self.ttl, self.unique, self.interval
-        return self.key, self.table_type, self.concurrency, *kept, self.first
+    def _made(self) -> Made:
+        return Made(*(getattr(self, name) for name in Made._fields))
 
 
 OLD = frozenset(range(10))
@@ -308,61 +316,42 @@ INDEXES = {
 
 
 @functools.cache
-def prepared(  # noqa: PLR0917 - one parameter a property of the table
-    key: tuple[str, ...],
-    table_type: TableType,
-    concurrency: Concurrency,
-    grace: str,
-    ttl: str | None,
-    unique: Unique,
-    interval: int,
-    first: Callable[[Table], object] | None,
-) -> Mapping[str, bytes]:
+def prepared(how: Made) -> Mapping[str, bytes]:
     """Make a table with three versions."""
     uri = f"memory://crash-{next(_NAMES)}"
     options = {
-        "checkpoint.interval": interval,
+        **LITTLE,
+        "checkpoint.interval": how.interval,
         "archive.keep": 1,
-        "clean.retain.time": "0s",
-        "clean.grace": grace,
-        "clean.retain.versions": 1,
+        "clean.grace": how.grace,
     }
-    table = Table.create(
-        uri,
+    table = build.make(
         SCHEMA,
-        record_key=key,
+        uri=uri,
+        record_key=how.key,
         partition_by=["day"],
-        table_type=table_type,
+        table_type=how.table_type,
         lock="none",
-        concurrency=concurrency,
+        concurrency=how.concurrency,
         properties=options,
-        ttl=ttl,
-        unique=unique,
+        ttl=how.ttl,
+        unique=how.unique,
     )
     table.append(rows(*range(5)))
     table.append(rows(*range(5, 10)))
-    if key:
+    if how.key:
         table.upsert(rows(0, 9))
     else:
         table.alter.set({"lock.wait": "2s"})
-    if first is not None:
-        first(table)
+    if how.first is not None:
+        how.first(table)
     return files_at(uri)
 
 
 @functools.cache
-def with_dead(  # noqa: PLR0917 - one parameter a property of the table
-    key: tuple[str, ...],
-    table_type: TableType,
-    concurrency: Concurrency,
-    grace: str,
-    ttl: str | None,
-    unique: Unique,
-    interval: int,
-    first: Callable[[Table], object] | None,
-) -> Mapping[str, bytes]:
+def with_dead(how: Made) -> Mapping[str, bytes]:
     """Make the same table, on which a writer died just before it published."""
-    uri = copy_of(prepared(key, table_type, concurrency, grace, ttl, unique, interval, first))
+    uri = copy_of(prepared(how))
     dying, store = open_wrapped(uri, FaultStore, ports=ports("dead"))
     store._script.append(Fault("crash_before", "put_if_absent"))
     with suppress(SimulatedCrashError):
