@@ -348,25 +348,9 @@ def _refit(case: Case, file: Path, body: bytes, changed: bytes) -> None:
 DAMAGES: dict[str, Callable[[Case], None]] = {
     damage.__name__: damage
     for damage in (
-        flip,
-        truncate,
-        empty,
-        remove,
-        swap,
-        exchange,
-        splice,
-        patch,
-        link_out,
-        link_zero,
-        link_folder,
-        fifo,
-        directory,
-        sparse,
-        aged,
-        bomb,
-        reseal,
-        lie,
+        flip, truncate, empty, remove, swap, exchange, splice, patch, link_out, link_zero,
+        link_folder, fifo, directory, sparse, aged, bomb, reseal, lie,
     )
-}
+}  # fmt: skip
 FORGED = frozenset({"reseal", "bomb"})
 """What checksums cannot find in principle: these are judged for crashes, hangs and memory alone."""

@@ -169,7 +169,7 @@ class Fuzz:
                 judge.wait()
 
 
-PARTS = 7
+PARTS = 11
 """No divisor of the number of damages, so that each part has all kinds of both."""
 
 
