@@ -142,7 +142,13 @@ CHECKS = (
         in_memory=True,
     ),
     Check("spec", 50, ("python", "-m", "scripts.spec", SHORT)),
-    Check("kafka", 577, pytest("-m", "kafka and not spark", *marked("kafka")), halves=1),
+    # Each test waits for a broker most of the time: two at a time, each with a broker of its own.
+    Check(
+        "kafka",
+        577,
+        pytest("-n2", "--dist", "worksteal", "-m", "kafka and not spark", *marked("kafka")),
+        halves=1,
+    ),
     Check("s3", 296, pytest("-m", "s3 and not spark and not zookeeper", *marked("s3")), halves=1),
     Check(
         "zookeeper",

@@ -12,7 +12,7 @@ SMALL = {
     "dual_write": ("--rows", "2000", "--rounds", "1", "--batches", "10"),
     "planning": ("--buckets", "2000", "--rounds", "1"),
     "rewrites": ("--rows", "4000", "--upserts", "3"),
-    "memory": ("--buffer", "8", "--times", "2"),
+    "memory": ("--buffer", "1", "--times", "2"),
     "replica_repair": ("--rows", "4000", "--buckets", "8", "--damaged", "2"),
     "kafka_decode": ("--records", "200", "--rounds", "2"),
     "lost_slots": ("--writers", "2", "--commits", "2", "--latency", "1"),

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import random
+import signal
 import sqlite3
-import subprocess
-import sys
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from plait import Table
 from plait.replicate import repair, status
 from plait.txn.recovery import roll_back_failed
-from tests.processes.dual_writer import sink_of
+from tests.processes.dual_writer import sink_of, work
+from tests.services.forked import Forked
 from tests.support.effort import MORE
 
 ROUNDS, ROUNDS_MAX = (6 if MORE else 3), 20
 WRITERS = 3
 COMMITS = 2
-
-
-def start(uri: str, database: str, number: int) -> subprocess.Popen[str]:
-    module = ["-m", "tests.processes.dual_writer"]
-    command = [sys.executable, *module, uri, database, str(number), str(WRITERS)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 def held(database: str) -> list[tuple[int, int]]:
@@ -47,18 +41,16 @@ def test_a_killed_writer_leaves_a_database_that_is_equal_or_known_to_be_ahead(
     for number in range(ROUNDS_MAX):
         if number >= ROUNDS and found_ahead:
             break
-        writers = [start(uri, database, number) for number in range(WRITERS)]
-        for writer in writers:
-            assert writer.stdout is not None
-            for _ in range(COMMITS):
-                assert writer.stdout.readline().strip().isdigit()
-        time.sleep(random.uniform(0, 0.3))
-        for writer in writers:
-            writer.kill()
-        for writer in writers:
-            writer.wait()
-            assert writer.stdout is not None
-            writer.stdout.close()
+        with ExitStack() as stack:
+            writers = [
+                stack.enter_context(Forked(work, uri, database, number, WRITERS))
+                for number in range(WRITERS)
+            ]
+            for writer in writers:
+                assert all("version" in writer.hear() for _ in range(COMMITS))
+            time.sleep(random.uniform(0, 0.3))
+            for writer in writers:
+                writer.send(signal.SIGKILL)
         roll_back_failed(table._handle, reason="killed", everything=True)
         (found,) = status(table)
         assert (found.behind, found.pending) == ((), ())

@@ -45,7 +45,7 @@ def test_no_key_is_ever_in_two_partitions_on_s3_whoever_dies(
         options=s3_server.options,
         slowness=SLOWNESS_S3,
     )
-    seen = Run(plan, writers=4, seconds=8, seed=7, least=LEAST).carry_out(
+    seen = Run(plan, writers=4, seconds=5, seed=7, least=LEAST).carry_out(
         kind, "key", index=kind == "mor"
     )
     assert seen["commits"]

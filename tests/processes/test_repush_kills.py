@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.processes.repushes.run import Run, planned
-from tests.support.effort import MORE
+from tests.support.effort import MORE, share
 
-WRITERS, KILLS = (4, 16) if MORE else (2, 5)
+WRITERS, KILLS = (4, 16) if MORE else (2, 2 + share(3))
 
 
 def test_writers_lose_no_update_beside_a_repush_that_is_killed(tmp_path: Path) -> None:

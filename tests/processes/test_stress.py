@@ -56,7 +56,7 @@ def test_processes_lose_no_update_on_s3(tmp_path: Path, s3_server: S3Server) -> 
         s3_server.uri("stress"),
         tmp_path,
         processes=4,
-        commits=20,
+        commits=12,
         options=s3_server.options,
         seed=2,
         slowness=SLOWNESS_S3,

@@ -25,6 +25,7 @@ CONTEXT.set_forkserver_preload(
         "pyarrow.acero",
         "pyarrow.dataset",
         "plait.storage.race",
+        "tests.processes.dual_writer",
         "tests.processes.hands",
         "tests.processes.stream_worker",
         "tests.processes.stress.work",

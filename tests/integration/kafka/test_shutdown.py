@@ -68,7 +68,7 @@ def test_a_coordinator_that_is_told_to_go_ends_soon_while_others_go_on(
     with producing(events) as sent:
         process = events.running(table, **changes)
         process.__enter__()
-        for _ in range(4):
+        for _ in range(2):
             other = events.running(table, **changes)
             other.__enter__()
             time.sleep(2)

@@ -1,7 +1,8 @@
 """One process that tries every door of tables that a stranger made, under an audit hook.
 
 ``python -m tests.processes.hostile.doors``, with JSON on standard input: ``outside``, ``roots``,
-``allow`` and ``doors`` (none: all). It answers with what the hook noted, by table and door.
+``allow``, ``doors`` (none: all) and ``turns``: of so many doors each table has one tried, and the
+next table the next one. It answers with what the hook noted, by table and door.
 """
 
 from __future__ import annotations
@@ -110,17 +111,18 @@ def serve() -> None:
         answers.append({"root": root, "door": name, "outcome": outcome, "found": audit.found})
         return outcome == "done"
 
-    def attempt_all(root: str) -> None:
+    def attempt_all(number: int, root: str) -> None:
         opened: list[Table] = []
         attempt(root, "open", lambda: opened.append(Table.open(root, allow=allow)))
-        for name in order["doors"] or (*DOORS, *COMMANDS):
+        every = order["doors"] or (*DOORS, *COMMANDS)
+        for name in every[number % order["turns"] :: order["turns"]]:
             if name in COMMANDS:
                 attempt(root, name, functools.partial(_run, root, COMMANDS[name], allow))
             elif opened:
                 attempt(root, name, functools.partial(DOORS[name], opened[0]))
 
-    for root in order["roots"]:
-        attempt_all(root)
+    for number, root in enumerate(order["roots"]):
+        attempt_all(number, root)
     json.dump(answers, sys.stdout)
 
 
