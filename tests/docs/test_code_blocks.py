@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 
 from plait import Table
 from plait.cli.main import main
+from tests.services.local_spark import warm_workers
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^(<!-- not run: [^\n]+ -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -112,15 +114,18 @@ def test_pages_run_in_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """
     pages = {name_of(page): blocks_of(page, "python") for page in SPARK}
     code = {name: "\n".join(block.text for block in blocks) for name, blocks in pages.items()}
+    (tmp_path / "spark-defaults.conf").write_text("spark.sql.shuffle.partitions 2\n")
     command = [sys.executable, "-c", RUNNER]
-    done = subprocess.run(
-        command,
-        input=json.dumps(code),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with warm_workers():
+        done = subprocess.run(
+            command,
+            input=json.dumps(code),
+            cwd=tmp_path,
+            env={**os.environ, "SPARK_CONF_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr[-6000:]
     assert done.stdout.count(": passed\n") == len(SPARK) > 1
     monkeypatch.chdir(tmp_path)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-TASKS = 4
+TASKS = 3
 """More than the sessions here have cores, so that some begin when others have ended."""
 KINDS = [(kind, places) for kind in ("cow", "mor") for places in (False, True)]
 """Table types, with partitions and without."""

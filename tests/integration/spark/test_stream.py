@@ -23,6 +23,7 @@ from tests.integration.spark.tables import (
     revisions,
 )
 from tests.integration.spark.test_writer import fails_once
+from tests.processes import stream_kills
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -310,21 +311,23 @@ def test_foreach_batch_is_exactly_once_too(pipe: Pipe, tmp_path: Path) -> None:
 
 def test_complete_mode_replaces_the_table_each_epoch(pipe: Pipe, tmp_path: Path) -> None:
     table = Table.create(str(tmp_path / "t"), "part string, many bigint", record_key=["part"])
-    for start in (0, 6):
-        pipe.feed(start, start + 6, 0)
-        counts = pipe.spark.readStream.schema(DDL).parquet(pipe.source).groupBy("part")
-        (
-            counts.agg({"id": "count"})
-            .toDF("part", "many")
-            .writeStream.format("plait")
-            .outputMode("complete")
-            .option("checkpointLocation", str(tmp_path / "c"))
-            .trigger(availableNow=True)
-            .start(str(tmp_path / "t"))
-            .awaitTermination()
-        )
-    rows = table.scan().to_arrow().to_pylist()
-    assert {row["part"]: row["many"] for row in rows} == {"p0": 4, "p1": 4, "p2": 4}
+    pipe.feed(0, 6, 0)
+    pipe.feed(6, 12, 0)
+    (
+        pipe.rows()
+        .groupBy("part")
+        .agg({"id": "count"})
+        .toDF("part", "many")
+        .writeStream.format("plait")
+        .outputMode("complete")
+        .option("checkpointLocation", str(tmp_path / "c"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "t"))
+        .awaitTermination()
+    )
+    for version, many in ((1, 2), (2, 4)):
+        rows = table.scan(version=version).to_arrow().to_pylist()
+        assert {row["part"]: row["many"] for row in rows} == {"p0": many, "p1": many, "p2": many}
 
 
 def test_a_task_that_is_tried_again_leaves_its_rows_once(pipe: Pipe, tmp_path: Path) -> None:
@@ -345,3 +348,20 @@ def test_a_task_that_is_tried_again_leaves_its_rows_once(pipe: Pipe, tmp_path: P
     found = table.scan().to_arrow().cast(schema).to_batches()
     assert epoch.digest == digest_of(found), "the attempt that failed does not count"
     assert_sound(table)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.long(1)
+@pytest.mark.parametrize(("epochs", "kills"), [(4, 1), (6, 2)])
+def test_every_row_is_there_once_though_the_driver_is_killed(
+    tmp_path: Path, epochs: int, kills: int
+) -> None:
+    """INV-09: append and upsert beside each other; a kill before Spark's own log has an epoch.
+
+    So that epoch comes again. The second kill strikes while rows are staged.
+    """
+    done = stream_kills.run(tmp_path, epochs=epochs, kills=kills, seed=3)
+    assert done.epochs >= epochs
+    assert done.drivers == kills + 1
+    assert done.replayed >= 1
+    assert done.mid_epoch >= kills - 1

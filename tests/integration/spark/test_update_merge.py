@@ -208,17 +208,3 @@ def test_an_overwrite_of_a_predicate_replaces_what_matches_and_refuses_other_row
     assert table.version > before
     table.maintenance.rollback()
     assert_sound(table)
-
-
-@pytest.mark.parametrize("table_type", ["cow", "mor"])
-def test_a_dynamic_overwrite_replaces_just_the_partitions_of_its_rows(
-    spark: SparkSession, tmp_path: Path, table_type: str
-) -> None:
-    table = make(tmp_path / "t", table_type, partitioned=True)
-    table.upsert(arrow_rows(0, 30, 1))
-    table.overwrite(frame(spark, 100, 104, 2).where("part = 'p2'"), partitions="dynamic")
-    assert revisions(table) == {**{i: 1 for i in range(30) if i % 3 != 2}, 101: 2}
-    empty = frame(spark, 0, 9, 3).where("id > 100")
-    table.overwrite(empty, partitions="dynamic")
-    assert len(revisions(table)) == 21
-    assert_sound(table)

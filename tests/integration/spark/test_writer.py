@@ -96,6 +96,9 @@ def test_every_overwrite_replaces_what_it_names(
         )
         model = {key: value for key, value in model.items() if key % 3 != 1} | {1: 5}
         assert revisions(table) == model
+        nothing = frame(spark, 0, 9, 3).where("id > 100")
+        table.overwrite(nothing, partitions="dynamic")
+        assert revisions(table) == model
     result = table.overwrite(frame(spark, 7, 8, 6))
     assert revisions(table) == {7: 6}
     assert result.stats.rows_deleted == len(model)
