@@ -14,7 +14,9 @@ import pyarrow.compute as pc
 
 from plait.model.changes import MASKED
 from plait.model.plan import CHANGED, LIVE
-from plait.state.events import Folded, Numbers, Succession
+from plait.state.events import Folded, Numbers, Succession, fold, tail_events
+from plait.state.state import TableState, named_events
+from plait.storage.port import Store
 
 _NEVER = np.iinfo(np.int64).max
 IN_ORDER = [
@@ -72,6 +74,26 @@ def changed_files(folded: Folded, completed: Mapping[int, int]) -> pa.Table:
     }
     columns |= _described(files, masks, file_at, mask_of)
     return pa.table({name: columns[name] for name in CHANGED.names}).cast(CHANGED).sort_by(IN_ORDER)
+
+
+def changed_since(store: Store, state: TableState, completed: Mapping[int, int]) -> pa.Table:
+    """Return the files that the last versions changed: CHANGED, with their bounds as JSON.
+
+    Where these versions are in the tail of the state, the cost is that of what they changed.
+
+    Args:
+        store: the table's.
+        state: it may be newer.
+        completed: all versions after some version, and when each was completed.
+    """
+    since = min(completed) - 1
+    if state.parts and state.parts[-1].last > since:
+        return changed_files(state.folded(store, bounds=True), completed)
+    events = tail_events([entry for entry in state.tail if entry.version > since])
+    touched = [events.added["path"], events.removed["path"], events.masked["path"]]
+    chunks = [chunk for each in touched for chunk in each.chunks]
+    names = pa.chunked_array(chunks, pa.string()).unique()
+    return changed_files(fold(named_events(store, state, names, bounds=True)), completed)
 
 
 def net_files(then: pa.Table, now: pa.Table, until: int, completed_ms: int) -> pa.Table:

@@ -244,27 +244,35 @@ def load_places(store: Store, part: Part, cache: PartCache) -> pa.Table:
     return known
 
 
-def load_named(store: Store, part: Part, names: pa.Array, cache: PartCache) -> Events:
+def load_named(
+    store: Store, part: Part, names: pa.Array, cache: PartCache, *, cold: bool = False
+) -> Events:
     """Load what a part says of some files; of a large table only the row groups that they are in.
+
+    ``cold``: the JSON of bounds too, which is never kept.
 
     Raises:
         CorruptMetadataError: the part is damaged, and so are its decisions.
     """
     files = [file for name in LIVE_TABLES if (file := part.file(name)) is not None]
     try:
-        return Events(**{file.table: _named(store, file, names, cache) for file in files})
+        return Events(
+            **{file.table: _named(store, file, names, cache, cold=cold) for file in files}
+        )
     except CorruptMetadataError:
         return named(recover_part(store, part, LIVE_TABLES), names)
 
 
-def _named(store: Store, file: PartFile, names: pa.Array, cache: PartCache) -> pa.Table:
+def _named(
+    store: Store, file: PartFile, names: pa.Array, cache: PartCache, *, cold: bool
+) -> pa.Table:
     if file.small:
         rows = cache.get(file.path, lambda: read_whole(store, file))
         return rows.filter(pc.is_in(rows["path"], value_set=names))
     directories = frozenset(directories_of(pa.table({"path": names})).to_pylist())
     held = cache.covering(file.path, directories)
-    schema = part_schema(file.table, {}, cold=False)
-    if held is not None:
+    schema = part_schema(file.table, {}, cold=cold)
+    if held is not None and not cold:
         held = held.select(schema.names)
         return held.filter(pc.is_in(held["path"], value_set=names))
     with PieceReader(store, file) as reader:

@@ -521,7 +521,7 @@ def tail_places(store: Store, state: TableState) -> pa.Table:
     names = pa.chunked_array(chunks, pa.string()).unique()
     before, after = LIVE.empty_table(), _live_of(store, state, names)
     if state.parts:
-        older = _named(store, state, names, recent=False)
+        older = named_events(store, state, names, recent=False)
         before = fold(older).live(state.parts[-1].last)
     return changed_places(before, after)
 
@@ -532,12 +532,29 @@ def _live_of(store: Store, state: TableState, names: pa.Array) -> pa.Table:
         return LIVE.empty_table()
     if state.seen:
         return state.seen[0].named(names).live(state.version)
-    return fold(_named(store, state, names)).live(state.version)
+    return fold(named_events(store, state, names)).live(state.version)
 
 
-def _named(store: Store, state: TableState, names: pa.Array, *, recent: bool = True) -> Events:
-    if not state.loaded and is_large(state.parts) and not state.verification.wrong:
-        known = [load_named(store, part, names, state.cache) for part in state.parts]
+def named_events(
+    store: Store,
+    state: TableState,
+    names: pa.Array,
+    *,
+    recent: bool = True,
+    bounds: bool = False,
+) -> Events:
+    """Load what is known of some files, and of a large table not much more.
+
+    Args:
+        store: the table's.
+        state: of the table.
+        names: paths of data files.
+        recent: whether the decisions after the parts count too.
+        bounds: whether the JSON of bounds is needed, which a large table does not keep in memory.
+    """
+    large = is_large(state.parts) and not state.verification.wrong
+    if large and (bounds or not state.loaded):
+        known = [load_named(store, part, names, state.cache, cold=bounds) for part in state.parts]
     else:
         if not state.loaded:
             state.folded(store)
