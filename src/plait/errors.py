@@ -52,6 +52,7 @@ Every error states what happened, to what, and what to do, and carries its facts
     |  |- RepushOpenError                 another repush is open
     |  |- RepushCancelledError            somebody cancelled it
     |  `- RepushRefusedError              keys are not unique, or the source is gone
+    |- PublishRefusedError                a published format cannot say a change
     |- PlanStaleError                     the table changed after a service planned
     |  `- RestoreRefusedError             commits that the plan did not show
     `- StorageError(OSError)
@@ -678,6 +679,14 @@ class RepushOpenError(RepushError, code="repush_open", retry=Retry.NEVER):
 
     directory: str = ""
     base: int = 0
+
+
+class PublishRefusedError(TableError, code="publish_refused"):
+    """A published format cannot say a change. Facts: target, change, column."""
+
+    target: str = ""
+    change: str = ""
+    column: str = ""
 
 
 class RepushCancelledError(RepushError, code="repush_cancelled", retry=Retry.NEVER):

@@ -98,6 +98,7 @@ EXITS: Mapping[type[BaseException], Exit] = {
     errors.LockError: Exit.LOCK,
     errors.ReplicationError: Exit.STORAGE,
     errors.RepushError: Exit.REFUSED,
+    errors.PublishRefusedError: Exit.REFUSED,
     errors.PlanStaleError: Exit.CONFLICT,
     errors.StorageError: Exit.STORAGE,
 }

@@ -1,0 +1,91 @@
+"""What cannot be said in a published format, and is refused before it is decided (RFC 0046).
+
+Engines find the columns of a file by their names. So in a table that is published, each live file
+has each column under the name that the schema has for it, and no name that meant something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from plait.errors import PublishRefusedError
+from plait.model.schema import Schema, id_of
+
+_REPUSH = "a repush writes every file anew: `Table.layout.repush()`, `tablectl repush URI`"
+
+
+@dataclass(frozen=True, slots=True)
+class _Misfit:
+    """A column that a file says in another way than the schema."""
+
+    column: str
+    change: str
+    why: str
+
+
+def require_publishable(
+    targets: Iterable[str], schema: Schema, file_schemas: Iterable[Schema]
+) -> None:
+    """Refuse a schema under which some live file would be read wrong by other engines.
+
+    Args:
+        targets: the formats in which the table is published.
+        schema: that of the table from then on.
+        file_schemas: the schemas of the files that are live then.
+
+    Raises:
+        PublishRefusedError: with what cannot be said, and the way round.
+    """
+    for target in targets:
+        for each in file_schemas:
+            for misfit in _misfits(schema.arrow, each.arrow, "", schema):
+                message = f"{target} cannot say {misfit.change} of column {misfit.column!r}"
+                raise PublishRefusedError(
+                    f"{message}: {misfit.why}",
+                    hint=f"{_REPUSH}; or publish it no longer: publish=''",
+                    target=target,
+                    change=misfit.change,
+                    column=misfit.column,
+                )
+
+
+def _misfits(
+    now: Iterable[pa.Field], then: Iterable[pa.Field], above: str, schema: Schema
+) -> Iterator[_Misfit]:
+    by_id = {id_of(each): each for each in then}
+    by_name = {each.name: id_of(each) for each in by_id.values()}
+    for field in now:
+        path, number = f"{above}{field.name}", id_of(field)
+        old = by_id.get(number)
+        if by_name.get(field.name, number) != number:
+            why = "files that are live have another column under this name, which was dropped"
+            yield _Misfit(path, "the name", why)
+        elif old is None:
+            note = schema.notes.get(number)
+            if note is not None and note.initial is not None:
+                why = "rows of files without the column have a default, and would be read as null"
+                yield _Misfit(path, "the default for rows that are there", why)
+        elif old.name != field.name:
+            why = f"files that are live have it as {old.name!r}"
+            yield _Misfit(path, "the new name", why)
+        else:
+            yield from _of_types(field.type, old.type, path, schema)
+
+
+def _of_types(now: pa.DataType, then: pa.DataType, path: str, schema: Schema) -> Iterator[_Misfit]:
+    inside = tuple(now.field(at) for at in range(now.num_fields))
+    before = tuple(then.field(at) for at in range(then.num_fields))
+    if not inside or not before:
+        if now != then:
+            yield _Misfit(path, "the new type", f"files that are live have it as {then}")
+    elif pa.types.is_struct(now):
+        if {id_of(each) for each in inside}.isdisjoint(map(id_of, before)):
+            why = "files that are live have none of its members, so nobody sees where it is null"
+            yield _Misfit(path, "the members", why)
+        yield from _misfits(inside, before, f"{path}.", schema)
+    else:
+        for mine, theirs in zip(inside, before, strict=True):
+            yield from _of_types(mine.type, theirs.type, f"{path}.{mine.name}", schema)

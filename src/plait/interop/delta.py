@@ -1,0 +1,441 @@
+"""Publish versions of a table to its Delta log: in order, each once, by whoever comes first.
+
+What is published is a function of the table alone (``delta_actions.py``), and ``put_if_absent`` of
+the next number decides who was first (``delta_log.py``). So any number of publishers may run at
+once, and may die anywhere: what one of them did not finish, the next one finds and goes on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from plait.errors import CorruptMetadataError
+from plait.interop.delta_actions import (
+    VECTORS,
+    Json,
+    add_action,
+    protocol,
+    remove_action,
+    schema_features,
+    table_action,
+    vector_copy,
+)
+from plait.interop.delta_log import (
+    DeltaLog,
+    ForeignActions,
+    Mark,
+    Tip,
+    read_foreign,
+    vector_identity,
+)
+from plait.model.instant import Operation
+from plait.model.plan import LIVE
+from plait.state.delta import changed_since
+from plait.state.state import TableState
+from plait.storage.port import Store
+
+ENGINE: Final = "plait"
+BEHIND_MAX: Final = 1_000
+"""The most versions that are published one by one; further behind, they are left out."""
+INLINE_FILES_MAX: Final = 10_000
+"""Of a table with more files no client writes a checkpoint after its commit; services do."""
+_LOSSES_MAX: Final = 100
+"""Lost numbers after which a publisher gives way: others are at work."""
+_VECTORS_BYTES_MAX: Final = 1 << 30
+_REWRITES: Final = (Operation.COMPACT, Operation.CLUSTER, Operation.REPUSH, Operation.REPAIR)
+"""Operations that change no row: readers of changes in the log need not look at them."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedVersion:
+    """A version that is to be published."""
+
+    version: int
+    instant: str
+    operation: str
+    completed_ms: int
+    schema_id: int
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether rows of the table are others than before."""
+        return self.operation not in _REWRITES
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """What somebody else did to a published log, and was undone."""
+
+    number: int
+    """The number of the commit that undid it."""
+    commits: tuple[int, ...]
+    operations: tuple[str, ...]
+
+    def to_dict(self) -> Json:
+        """Return it as plain values."""
+        return {
+            "number": self.number,
+            "commits": list(self.commits),
+            "operations": list(self.operations),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A commit that is to be put at the end of the log."""
+
+    mark: Mark
+    actions: Sequence[Json]
+    undone: Foreign | None = None
+
+
+@dataclass(slots=True)
+class CaughtUp:
+    """What one catch-up did."""
+
+    published: int = 0
+    left_out: int = 0
+    undone: list[Foreign] = field(default_factory=list)
+
+
+class DeltaPublisher:
+    """Brings the Delta log of one table up to date; remembers where the log ends."""
+
+    def __init__(self, store: Store, identity: str) -> None:
+        """Take the table's store and its identity; nothing is read yet."""
+        self._store, self._identity = store, identity
+        self._log = DeltaLog(store, identity)
+        self._tip: Tip | None = None
+
+    @property
+    def version(self) -> int | None:
+        """The newest version of the table that the log is known to show; None for none."""
+        return None if self._tip is None or self._tip.mark is None else self._tip.mark.version
+
+    def look(self, state: TableState) -> Tip:
+        """Find the end of the log anew, as it belongs to the history of a state."""
+        tip = self._log.look(lambda mark: self._is_of(state, mark))
+        # What is ahead of the state may be of a history that was cut off: it is not gone on from.
+        known = tip.mark is None or tip.mark.version <= state.version
+        self._tip = tip if known else None
+        return tip
+
+    def _is_of(self, state: TableState, mark: Mark) -> bool:
+        """Tell whether a commit shows a version of this history; one of the future may."""
+        if mark.version > state.version:
+            return True
+        rows = state.commits(self._store, since=mark.version - 1, columns=("version", "instant"))
+        instants = rows.filter(pc.equal(rows["version"], mark.version))["instant"].to_pylist()
+        return instants == [mark.instant]
+
+    def catch_up(
+        self, state: TableState, *, late: Callable[[], bool], whole: bool = False
+    ) -> CaughtUp:
+        """Publish what is missing up to the version of a state, oldest first.
+
+        Args:
+            state: the table at its newest version.
+            late: tells when to stop; asked between versions.
+            whole: also look for what others wrote, where nothing is missing.
+
+        Raises:
+            StorageError: the store failed; what was published stands.
+        """
+        progress = CaughtUp()
+        tip = self.look(state) if whole else self._tip or self._guess(state) or self.look(state)
+        losses = 0
+        while not late() and losses < _LOSSES_MAX:
+            mark = tip.mark
+            if mark is not None and mark.version >= state.version and not tip.foreign:
+                break
+            before = tip
+            for then in self._publish(state, tip, progress):
+                self._tip = tip = then
+                if late():
+                    return progress
+            if tip is before:  # lost the very first number
+                losses += 1
+                tip = self.look(state)
+        if whole and tip.mark is not None and tip.mark.version == state.version:
+            interval = state.table.options.count("checkpoint.interval")
+            if self._log.checkpoint_lag(tip.number) >= interval:
+                self._log.put_checkpoint(tip.number, self._all(state, tip.mark))
+        return progress
+
+    def _guess(self, state: TableState) -> Tip | None:
+        """Look for the version before in the place where it usually is: one read, no listing."""
+        number = state.version - 1
+        body = self._log.find(number) if number >= 0 else None
+        mark = None if body is None else self._log.mark_of(body)
+        if mark is None or mark.version != number or not self._is_of(state, mark):
+            return None
+        return Tip(number, mark)
+
+    def _publish(self, state: TableState, tip: Tip, progress: CaughtUp) -> Iterator[Tip]:
+        """Publish the versions after the end of the log; stop where a number is lost."""
+        mark = tip.mark
+        commits = self._commits(state, -1 if mark is None else mark.version)
+        if mark is None and state.version == 0:
+            first = commits[0]
+            began = self._mark(first, schema_features(state.table.schemas[first.schema_id]), 0)
+            yield from self._put(state, tip, _Draft(began, self._header(state, began)), progress)
+            return
+        if mark is None or self._is_far_behind(state, mark, len(commits)):
+            yield from self._leap(state, tip, commits[-1], progress)
+            return
+        if not commits:
+            commits = self._commits(state, mark.version - 1)[:1]  # once more, to undo
+            changed = None
+        else:
+            times = {each.version: each.completed_ms for each in commits}
+            changed = changed_since(self._store, state, times)
+        for commit in commits:
+            files = LIVE.empty_table() if changed is None else _at(changed, commit.version)
+            for then in self._step(state, tip, commit, files, progress):
+                tip = then
+                yield then
+            if tip.mark is None or tip.mark.version != commit.version:
+                return
+
+    def _is_far_behind(self, state: TableState, mark: Mark, missing: int) -> bool:
+        return missing > BEHIND_MAX or mark.version < state.horizon
+
+    def _commits(self, state: TableState, since: int) -> list[DecidedVersion]:
+        columns = ("version", "instant", "operation", "completed_ms", "schema_id")
+        rows = state.commits(self._store, since=since, columns=columns)
+        return [
+            DecidedVersion(
+                row["version"],
+                row["instant"],
+                row["operation"],
+                row["completed_ms"],
+                row["schema_id"],
+            )
+            for row in rows.to_pylist()
+        ]
+
+    def _mark(
+        self,
+        commit: DecidedVersion,
+        features: frozenset[str],
+        number: int,
+        before: Mark | None = None,
+    ) -> Mark:
+        start, start_ms = (
+            (number, commit.completed_ms) if before is None else (before.start, before.start_ms)
+        )
+        return Mark(
+            self._identity,
+            commit.version,
+            commit.instant,
+            commit.schema_id,
+            features,
+            start,
+            start_ms,
+            max(commit.completed_ms, 0 if before is None else before.time_ms + 1),
+        )
+
+    def _header(self, state: TableState, mark: Mark) -> tuple[Json, Json]:
+        schema = state.table.schemas[mark.schema_id]
+        table = table_action(
+            self._identity, schema, mark.features, start=mark.start, start_ms=mark.start_ms
+        )
+        return protocol(mark.features), table
+
+    def trim(self, state: TableState, horizon: int) -> list[str]:
+        """Take the versions before a horizon out of the log; return the files that went.
+
+        A checkpoint of the first version that stays comes first, then the older files go.
+        """
+        tip = self.look(state)
+        if tip.mark is None or tip.mark.version < horizon:
+            return []
+        number = tip.number - len(tip.foreign) - (tip.mark.version - horizon)
+        for at in range(max(0, number), tip.number + 1):
+            body = self._log.find(at)
+            mark = None if body is None else self._log.mark_of(body)
+            if mark is not None and mark.version >= horizon:
+                if not self._log.is_oldest(at):
+                    self._log.put_checkpoint(at, self._all(state, mark))
+                return self._log.trim(at)
+        return []
+
+    # --- one version ---------------------------------------------------------------------------
+
+    def _step(
+        self,
+        state: TableState,
+        tip: Tip,
+        commit: DecidedVersion,
+        changed: pa.Table,
+        progress: CaughtUp,
+    ) -> Iterator[Tip]:
+        """Publish one version after the one before it."""
+        before = tip.mark
+        if before is None:
+            return
+        schemas, number = state.table.schemas, tip.number + 1
+        foreign = self._foreign(tip)
+        shown = list(_rows(changed, after=True))
+        gone = [
+            remove_action(
+                each, deletionTimestamp=commit.completed_ms, dataChange=commit.changes_rows
+            )
+            for each in _rows(changed, after=False)
+        ]
+        if foreign is not None:
+            again, strange = self._undone(state, commit, foreign, {str(f["path"]) for f in shown})
+            shown += again
+            gone += strange
+        self._copy_vectors(shown)
+        added = [
+            add_action(
+                each,
+                schemas,
+                modificationTime=commit.completed_ms,
+                dataChange=commit.changes_rows or foreign is not None,
+            )
+            for each in shown
+        ]
+        features = before.features | schema_features(schemas[commit.schema_id])
+        if any(each["masked"] for each in shown):
+            features |= {VECTORS}
+        mark = self._mark(commit, features, number, before)
+        if foreign is not None:
+            mark = replace(mark, time_ms=max(mark.time_ms, foreign.latest_ms + 1))
+        defines = features != before.features or commit.schema_id != before.schema_id
+        header = self._header(state, mark) if defines or (foreign and foreign.defines) else ()
+        undone = None if foreign is None else Foreign(number, tip.foreign, foreign.operations)
+        yield from self._put(state, tip, _Draft(mark, [*header, *gone, *added], undone), progress)
+
+    def _foreign(self, tip: Tip) -> ForeignActions | None:
+        if not tip.foreign:
+            return None
+        return read_foreign(self._log.find(number) or b"" for number in tip.foreign)
+
+    def _undone(
+        self, state: TableState, commit: DecidedVersion, foreign: ForeignActions, shown: set[str]
+    ) -> tuple[list[dict[str, object]], list[Json]]:
+        """Return the files to show again, and what takes away what others added."""
+        live = state.folded(self._store, commit.version, bounds=True).live(commit.version)
+        names = pa.array(sorted(foreign.paths), pa.string())
+        ours = live.filter(pc.is_in(live["path"], value_set=names)).to_pylist()
+        known = {(str(each["path"]), vector_identity(_as_shown(each, state))) for each in ours}
+        strange: list[Json] = [
+            {"remove": {**_only_identity(file), "deletionTimestamp": commit.completed_ms}}
+            for identity, file in foreign.added.items()
+            if identity not in known
+        ]
+        return [each for each in ours if each["path"] not in shown], strange
+
+    def _copy_vectors(self, files: Sequence[Mapping[str, object]]) -> None:
+        """Put copies of files of vectors where readers of the log find them; equal if there."""
+        named = (file["dv_path"] for file in files if file["masked"])
+        for path in dict.fromkeys(str(each) for each in named if each is not None):
+            body = self._store.find(path, size_max=_VECTORS_BYTES_MAX)
+            if body is None:
+                message = f"{path} is missing"
+                raise CorruptMetadataError(message, hint="run tablectl verify", path=path)
+            self._store.put_if_absent(vector_copy(path), body)
+
+    def _put(self, state: TableState, tip: Tip, draft: _Draft, progress: CaughtUp) -> Iterator[Tip]:
+        """Publish a commit; yield the end of the log after it, or nothing if others were first."""
+        mark = draft.mark
+        number = tip.number + 1
+        if not self._log.put(number, [_info(mark), *draft.actions]):
+            body = self._log.find(number)
+            theirs = None if body is None else self._log.mark_of(body)
+            if theirs is None or (theirs.version, theirs.instant) != (mark.version, mark.instant):
+                return
+            mark = theirs  # the same version, by another publisher: it says what the log has now
+        else:
+            progress.published += 1
+            if draft.undone is not None:
+                progress.undone.append(draft.undone)
+            self._checkpoint_if_due(state, number, mark)
+        yield tip.then(number, mark)
+
+    # --- checkpoints ---------------------------------------------------------------------------
+
+    def _checkpoint_if_due(self, state: TableState, number: int, mark: Mark) -> None:
+        interval = state.table.options.count("checkpoint.interval")
+        due = number and number % interval == 0 and number != mark.start
+        if due and state.files <= INLINE_FILES_MAX:
+            self._log.put_checkpoint(number, self._all(state, mark))
+
+    def _all(self, state: TableState, mark: Mark) -> list[Json]:
+        """Return all that is in force at a version."""
+        live = state.folded(self._store, mark.version, bounds=True).live(mark.version)
+        files = live.to_pylist()
+        said = {"modificationTime": mark.time_ms, "dataChange": False}
+        added = [add_action(each, state.table.schemas, **said) for each in files]
+        return [*self._header(state, mark), *added]
+
+    def _leap(
+        self, state: TableState, tip: Tip, commit: DecidedVersion, progress: CaughtUp
+    ) -> Iterator[Tip]:
+        """Publish the newest version alone: a checkpoint of it, then its commit."""
+        before = tip.mark
+        if before is None:
+            number = max(commit.version, tip.number + 1)
+            left = 0
+        else:
+            number = tip.number + commit.version - before.version
+            left = commit.version - before.version - 1
+        live = state.folded(self._store, bounds=True).live(commit.version)
+        features = schema_features(state.table.schemas[commit.schema_id])
+        if before is not None:
+            features |= before.features
+        if pc.any(pc.greater(live["masked"], 0)).as_py():
+            features |= {VECTORS}
+        mark = self._mark(commit, features, number, before)
+        self._copy_vectors(live.select(["masked", "dv_path"]).to_pylist())
+        self._log.put_checkpoint(number, self._all(state, mark))
+        leapt = replace(tip, number=number - 1)
+        for then in self._put(state, leapt, _Draft(mark, self._header(state, mark)), progress):
+            progress.left_out += left
+            yield then
+
+
+def _at(changed: pa.Table, version: int) -> pa.Table:
+    return changed.filter(pc.equal(changed["at"], version))
+
+
+def _rows(changed: pa.Table, *, after: bool) -> Iterator[dict[str, object]]:
+    if "after" not in changed.column_names:
+        return
+    rows: list[dict[str, object]] = changed.filter(pc.equal(changed["after"], after)).to_pylist()
+    yield from rows
+
+
+def _as_shown(file: Mapping[str, object], state: TableState) -> Json:
+    action = add_action(file, state.table.schemas)["add"]
+    if not isinstance(action, dict):
+        raise TypeError(action)
+    return action
+
+
+def _only_identity(file: Mapping[str, object]) -> Json:
+    said: Json = {"path": file.get("path", ""), "dataChange": True}
+    if isinstance(file.get("deletionVector"), dict):
+        said["deletionVector"] = file["deletionVector"]
+    return said
+
+
+def _info(mark: Mark) -> Json:
+    return {
+        "commitInfo": {
+            "inCommitTimestamp": mark.time_ms,
+            "timestamp": mark.time_ms,
+            "operation": "WRITE",
+            "operationParameters": {},
+            "engineInfo": ENGINE,
+            "isBlindAppend": False,
+            "plait": mark.to_dict(),
+        }
+    }

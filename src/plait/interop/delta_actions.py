@@ -1,0 +1,333 @@
+"""What a version of a table is in the language of a Delta log: schema, protocol and actions.
+
+All of it is a function of the table alone, so that every publisher writes the same. Facts come from
+the protocol specification of Delta Lake (PROTOCOL.md); what engines make of them was tried, and is
+told in RFC 0046.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final, TypeAlias
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+
+from plait.errors import CorruptMetadataError
+from plait.model.schema import Schema, id_of
+
+Json: TypeAlias = dict[str, object]
+
+WRITER_FEATURE: Final = "plait"
+"""No engine knows it, so every engine that keeps to the protocol refuses to write."""
+CLOCK_FEATURE: Final = "inCommitTimestamp"
+VECTORS: Final = "deletionVectors"
+NTZ: Final = "timestampNtz"
+NOT_NULL: Final = "invariants"
+_READER_TOO: Final = (VECTORS, NTZ)
+"""The features that a reader must know, too."""
+_DIRECTORY: Final = "_dv"
+_VECTOR_NAME: Final = "deletion_vector_{}.bin"
+_PLAIN: Final[Mapping[str, str]] = {
+    "bool": "boolean",
+    "int8": "byte",
+    "int16": "short",
+    "int32": "integer",
+    "int64": "long",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "binary": "binary",
+    "date32[day]": "date",
+    "timestamp[us, tz=UTC]": "timestamp",
+    "timestamp[us]": "timestamp_ntz",
+}
+_DIGITS_EXACT: Final = 15
+"""Digits of a decimal that a double keeps: engines read numbers of JSON as doubles."""
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_Z85: Final = bytes.maketrans(
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
+    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
+)
+"""From the alphabet of ``base64.b85encode`` to that of ZeroMQ's RFC 32."""
+_T = pa.types
+
+
+# --- schema -------------------------------------------------------------------------------------
+
+
+def schema_text(schema: Schema) -> str:
+    """Write a schema as Delta does."""
+    fields = [_field(each, schema) for each in schema.arrow]
+    return json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"))
+
+
+def _field(field: pa.Field, schema: Schema) -> Json:
+    note = schema.notes.get(id_of(field))
+    metadata = {"comment": note.comment} if note is not None and note.comment else {}
+    return {
+        "name": field.name,
+        "type": _type(field.type, schema),
+        "nullable": field.nullable,
+        "metadata": metadata,
+    }
+
+
+def _type(kind: pa.DataType, schema: Schema) -> object:
+    if _T.is_struct(kind):
+        return {"type": "struct", "fields": [_field(each, schema) for each in kind.fields]}
+    if _T.is_list(kind):
+        item = kind.value_field
+        return {
+            "type": "array",
+            "elementType": _type(item.type, schema),
+            "containsNull": item.nullable,
+        }
+    if _T.is_map(kind):
+        return {
+            "type": "map",
+            "keyType": _type(kind.key_type, schema),
+            "valueType": _type(kind.item_type, schema),
+            "valueContainsNull": kind.item_field.nullable,
+        }
+    if _T.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return _PLAIN[str(kind)]
+
+
+def schema_features(schema: Schema) -> frozenset[str]:
+    """Return the features of Delta that the columns of a schema need."""
+    every = tuple(_every_field(schema.arrow))
+    found = set()
+    if any(_T.is_timestamp(each.type) and each.type.tz is None for each in every):
+        found.add(NTZ)
+    if any(not each.nullable for each in every):
+        found.add(NOT_NULL)
+    return frozenset(found)
+
+
+def _every_field(fields: Iterable[pa.Field]) -> Iterator[pa.Field]:
+    for each in fields:
+        yield each
+        kind = each.type
+        yield from _every_field(kind.field(at) for at in range(kind.num_fields))
+
+
+# --- protocol and table -------------------------------------------------------------------------
+
+
+def protocol(features: Iterable[str]) -> Json:
+    """Return the action that says what clients of the log must know."""
+    given = sorted({WRITER_FEATURE, CLOCK_FEATURE, *features})
+    readers = [name for name in given if name in _READER_TOO]
+    said: Json = {"minReaderVersion": 3 if readers else 1, "minWriterVersion": 7}
+    if readers:
+        said["readerFeatures"] = readers
+    return {"protocol": {**said, "writerFeatures": given}}
+
+
+def table_action(
+    identity: str, schema: Schema, features: Iterable[str], *, start: int, start_ms: int
+) -> Json:
+    """Return the action that says what the table is.
+
+    Args:
+        identity: that of the table.
+        schema: of this version.
+        features: of the log.
+        start: the first number of the log, and when its version was decided.
+        start_ms: the same.
+    """
+    configuration = {"delta.enableInCommitTimestamps": "true"}
+    if start:
+        configuration["delta.inCommitTimestampEnablementVersion"] = str(start)
+        configuration["delta.inCommitTimestampEnablementTimestamp"] = str(start_ms)
+    if VECTORS in features:
+        configuration["delta.enableDeletionVectors"] = "true"
+    return {
+        "metaData": {
+            "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"plait:{identity}")),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": schema_text(schema),
+            "partitionColumns": [],
+            "configuration": configuration,
+            "createdTime": start_ms,
+        }
+    }
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def add_action(file: Mapping[str, object], schemas: Mapping[int, Schema], **said: object) -> Json:
+    """Return the action that shows a file, with its hidden rows.
+
+    Args:
+        file: a row of LIVE.
+        schemas: of the table, by id.
+        said: ``modificationTime`` and ``dataChange``.
+    """
+    action: Json = {
+        "path": quote(str(file["path"])),
+        "partitionValues": {},
+        "size": file["bytes"],
+        **said,
+        "stats": json.dumps(_statistics(file, schemas), separators=(",", ":")),
+    }
+    return {"add": _with_vector(action, file)}
+
+
+def remove_action(file: Mapping[str, object], **said: object) -> Json:
+    """Return the action that takes a file away, as it was shown: its identity has the vector.
+
+    Args:
+        file: a row of LIVE.
+        said: ``deletionTimestamp`` and ``dataChange``.
+    """
+    action: Json = {
+        "path": quote(str(file["path"])),
+        **said,
+        "extendedFileMetadata": True,
+        "partitionValues": {},
+        "size": file["bytes"],
+    }
+    return {"remove": _with_vector(action, file)}
+
+
+def _with_vector(action: Json, file: Mapping[str, object]) -> Json:
+    if not file["masked"]:
+        return action
+    inline, path = file["inline"], file["dv_path"]
+    if isinstance(inline, bytes):
+        place: Json = {
+            "storageType": "i",
+            "pathOrInlineDv": z85(inline),
+            "sizeInBytes": len(inline),
+        }
+    else:
+        number = _vector_number(str(path))
+        place = {
+            "storageType": "u",
+            "pathOrInlineDv": _DIRECTORY + z85(number.bytes),
+            "offset": file["dv_offset"],
+            "sizeInBytes": file["dv_bytes"],
+        }
+    action["deletionVector"] = {**place, "cardinality": file["masked"]}
+    return action
+
+
+def z85(value: bytes) -> str:
+    """Write bytes in ZeroMQ's base 85, padded with zeros to a multiple of four bytes.
+
+    >>> z85(bytes.fromhex("864fd26fb559f75b"))
+    'HelloWorld'
+    """
+    padded = value + bytes(-len(value) % 4)
+    return base64.b85encode(padded).translate(_Z85).decode("ascii")
+
+
+def vector_copy(path: str) -> str:
+    """Return where the copy of a file of deletion vectors lies for readers of the log.
+
+    >>> vector_copy("data/a.dv.bin")
+    '_dv/deletion_vector_9bb85b3f-ef09-5901-ab3b-05ceb2d03957.bin'
+    """
+    return f"{_DIRECTORY}/{_VECTOR_NAME.format(_vector_number(path))}"
+
+
+def _vector_number(path: str) -> uuid.UUID:
+    """Return the number of a file of vectors. It is part of the identity of files in the log."""
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"plait:{path}")
+
+
+# --- bounds -------------------------------------------------------------------------------------
+
+
+def _statistics(file: Mapping[str, object], schemas: Mapping[int, Schema]) -> Json:
+    """Return counts and bounds. They include hidden rows, so they are not tight where some are."""
+    schema = schemas[int(str(file["schema_id"]))]
+    told = _told(file)
+    lower, upper, nulls = {}, {}, {}
+    for field in schema.arrow:
+        entry = told.get(str(id_of(field)))
+        if entry is None:
+            continue
+        low, high, count = entry
+        least, most = _bound(low, field.type, up=False), _bound(high, field.type, up=True)
+        if least is not None:
+            lower[field.name] = least
+        if most is not None:
+            upper[field.name] = most
+        if count is not None:
+            nulls[field.name] = count
+    said: Json = {"numRecords": file["rows"]}
+    if lower:
+        said["minValues"] = lower
+    if upper:
+        said["maxValues"] = upper
+    if nulls:
+        said["nullCount"] = nulls
+    if file["masked"]:
+        said["tightBounds"] = False
+    return said
+
+
+def _told(file: Mapping[str, object]) -> Mapping[str, Sequence[object]]:
+    text = file.get("stats")
+    if text is None:
+        return {}
+    found = json.loads(str(text))
+    if not isinstance(found, dict) or not all(map(_is_entry, found.values())):
+        path = str(file["path"])
+        message = f"the bounds of columns of {path} are damaged"
+        raise CorruptMetadataError(message, hint="run tablectl verify", path=path)
+    return found
+
+
+def _is_entry(value: object) -> bool:
+    """Tell whether a value is a lower bound, an upper bound and a number of nulls."""
+    return isinstance(value, list) and len(value) == 3  # noqa: PLR2004 - these three
+
+
+def _bound(text: object, kind: pa.DataType, *, up: bool) -> object:
+    """Return a bound as engines read it; None where they do not agree on it, or have no text."""
+    if not isinstance(text, str):
+        return None
+    if _T.is_signed_integer(kind):
+        return int(text)
+    if _T.is_string(kind):
+        return text
+    if _T.is_floating(kind):
+        if "inf" in text or "nan" in text:
+            return None
+        # The text has the fewest digits of a float. As a double it would be another number, and
+        # engines compare doubles once the column is widened.
+        return float(np.float32(text)) if _T.is_float32(kind) else float(text)
+    if _T.is_decimal128(kind):
+        return json.loads(text) if kind.precision <= _DIGITS_EXACT else None
+    if _T.is_date32(kind):
+        return text if _DAY.fullmatch(text) else None
+    if _T.is_timestamp(kind):
+        return _milliseconds(text, up=up)
+    return None
+
+
+def _milliseconds(text: str, *, up: bool) -> str | None:
+    """Return a timestamp at milliseconds, rounded away from the values: that is what Delta has."""
+    day, clock, rest = text.rstrip("Z").partition("T")
+    if not _DAY.fullmatch(day) or not clock:
+        return None
+    zone = "Z" if text.endswith("Z") else ""
+    try:
+        moment = datetime.fromisoformat(f"{day}T{rest}")
+        if up:
+            moment += timedelta(microseconds=-moment.microsecond % 1000)
+    except (ValueError, OverflowError):
+        return None
+    return moment.isoformat(timespec="milliseconds") + zone

@@ -1,0 +1,394 @@
+"""The Delta log beside a table: where it ends, the next commit, checkpoints, and what is trimmed.
+
+Whatever lies in ``_delta_log/`` may have been written by anybody, so nothing there is trusted: a
+commit of ours is known by what it says of itself, sizes are bounded, and no path is ever followed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from plait.errors import CorruptMetadataError
+from plait.interop.delta_actions import Json
+from plait.storage.port import Store
+
+DIRECTORY: Final = "_delta_log"
+LAST_CHECKPOINT: Final = f"{DIRECTORY}/_last_checkpoint"
+MARK: Final = "plait"
+"""The key of ``commitInfo`` under which a commit says which version it shows."""
+_COMMIT = re.compile(r"_delta_log/(\d{20})\.json", re.ASCII)
+_CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint(?:\.[\w.-]+)?\.parquet", re.ASCII)
+_NUMBER_MAX = (1 << 63) - 2
+_NAME_CHARS = 100
+_COMMIT_BYTES_MAX = 1 << 30
+_TIME_MS_MAX = 1 << 50
+"""A later time of others is absurd; ours grow from the latest, so it is not followed."""
+
+
+def commit_path(number: int) -> str:
+    """Return where a commit is.
+
+    >>> commit_path(7)
+    '_delta_log/00000000000000000007.json'
+    """
+    return f"{DIRECTORY}/{number:020d}.json"
+
+
+def checkpoint_path(number: int) -> str:
+    """Return where a checkpoint of one file is."""
+    return f"{DIRECTORY}/{number:020d}.checkpoint.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a commit of ours says of itself."""
+
+    table: str
+    """The identity of the table."""
+    version: int
+    instant: str
+    """The instant that the version completed: two histories of one table differ in it."""
+    schema_id: int
+    features: frozenset[str]
+    """The features of Delta that the log has by then."""
+    start: int
+    """The number with which the log began."""
+    start_ms: int
+    time_ms: int
+    """``inCommitTimestamp``."""
+
+    def to_dict(self) -> Json:
+        """Return what is written under ``MARK``."""
+        return {
+            "table": self.table,
+            "version": self.version,
+            "instant": self.instant,
+            "schema": self.schema_id,
+            "features": sorted(self.features),
+            "start": self.start,
+            "startTime": self.start_ms,
+        }
+
+
+def read_mark(first_line: bytes) -> Mark | None:
+    """Read what a commit says of itself; None if it is not one of ours."""
+    try:
+        info = json.loads(first_line)["commitInfo"]
+        said = info[MARK]
+        numbers = [said["version"], said["schema"], said["start"], said["startTime"]]
+        version, schema_id, start, start_ms = map(_whole, numbers)
+        features = frozenset(map(str, said["features"]))
+        table, instant = str(said["table"]), str(said["instant"])
+        time_ms = _whole(info["inCommitTimestamp"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return Mark(table, version, instant, schema_id, features, start, start_ms, time_ms)
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= _NUMBER_MAX:
+        raise ValueError(value)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """The end of the log, seen from the last commit that is ours."""
+
+    number: int
+    """The number of the last commit in the log; -1 if it has none."""
+    mark: Mark | None = None
+    """What the last commit of ours says; None if there is none."""
+    foreign: tuple[int, ...] = ()
+    """The numbers of the commits after it, oldest first, which others wrote."""
+
+    def then(self, number: int, mark: Mark) -> Tip:
+        """Return the end once a commit of ours is the last one."""
+        return replace(self, number=number, mark=mark, foreign=())
+
+
+class DeltaLog:
+    """The log of one table, as one client sees it."""
+
+    def __init__(self, store: Store, identity: str) -> None:
+        """Take the table's store and its identity; nothing is read yet."""
+        self._store, self._identity = store, identity
+
+    def find(self, number: int) -> bytes | None:
+        """Read a commit; None if there is none."""
+        return self._store.find(commit_path(number), size_max=_COMMIT_BYTES_MAX)
+
+    def mark_of(self, body: bytes) -> Mark | None:
+        """Return what a commit of this very table says of itself; None for any other commit."""
+        mark = read_mark(body.partition(b"\n")[0])
+        return mark if mark is not None and mark.table == self._identity else None
+
+    def look(self, is_ours: Callable[[Mark], bool]) -> Tip:
+        """Find the end of the log.
+
+        ``is_ours`` tells of a version of this table whether it is one of its history: after a
+        backup was put in its place, the log may show another one.
+        """
+        numbers = self.commits()
+        foreign: list[int] = []
+        for number in reversed(numbers):
+            mark = self.mark_of(self.find(number) or b"")
+            if mark is not None and is_ours(mark):
+                return Tip(numbers[-1], mark, tuple(reversed(foreign)))
+            foreign.append(number)
+        return Tip(numbers[-1] if numbers else -1, None, tuple(reversed(foreign)))
+
+    def commits(self) -> list[int]:
+        """List the numbers of all commits, rising."""
+        return sorted(self._numbers(_COMMIT))
+
+    def _numbers(self, pattern: re.Pattern[str]) -> Iterator[int]:
+        for info in self._store.list(DIRECTORY):
+            match = pattern.fullmatch(info.path)
+            if match is not None and int(match[1]) <= _NUMBER_MAX:
+                yield int(match[1])
+
+    def put(self, number: int, actions: Iterable[Json]) -> bool:
+        """Publish a commit, if nobody has that number yet. It alone makes a version visible."""
+        return self._store.put_if_absent(commit_path(number), encode(actions))
+
+    def checkpoint_lag(self, number: int) -> int:
+        """Return how many commits a reader of the log reads after the last checkpoint."""
+        return number - max(self._last_checkpoint(), *self.commits()[:1], 0)
+
+    def put_checkpoint(self, number: int, actions: Sequence[Json]) -> None:
+        """Write a checkpoint: all that is in force after a commit. Anybody writes the same."""
+        body = checkpoint_body(actions)
+        self._store.put_if_absent(checkpoint_path(number), body)
+        said = {"version": number, "size": len(actions), "sizeInBytes": len(body)}
+        said["numOfAddFiles"] = sum("add" in each for each in actions)
+        if number >= self._last_checkpoint():
+            self._store.put(LAST_CHECKPOINT, json.dumps(said).encode())
+
+    def _last_checkpoint(self) -> int:
+        """Return what the hint names; -1 if it is missing or damaged: it is only a hint."""
+        try:
+            found = self._store.find(LAST_CHECKPOINT, size_max=1 << 16)
+            return -1 if found is None else _whole(json.loads(found)["version"])
+        except (ValueError, KeyError, TypeError, RecursionError, CorruptMetadataError):
+            return -1
+
+    def is_oldest(self, number: int) -> bool:
+        """Tell whether nothing in the log is older than a commit."""
+        return min([*self._numbers(_COMMIT), *self._numbers(_CHECKPOINT)], default=number) >= number
+
+    def trim(self, number: int) -> list[str]:
+        """Delete what is older than a checkpoint; return what was deleted.
+
+        Commits go oldest first, and no reader takes a log with a gap for whole: so whatever is left
+        by a crash shows fewer versions, and none of them wrong.
+        """
+        doomed = []
+        for info in self._store.list(DIRECTORY):
+            match = _COMMIT.fullmatch(info.path) or _CHECKPOINT.fullmatch(info.path)
+            if match is not None and int(match[1]) < number:
+                doomed.append(info.path)
+        self._store.delete(doomed)
+        return doomed
+
+
+def encode(actions: Iterable[Json]) -> bytes:
+    """Write actions as the lines of a commit."""
+    lines = (json.dumps(each, separators=(",", ":"), ensure_ascii=False) for each in actions)
+    return ("\n".join(lines) + "\n").encode()
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignActions:
+    """What commits of others did to the log."""
+
+    added: Mapping[tuple[str, str], Json]
+    """What they added and did not remove again, by path and vector."""
+    paths: frozenset[str]
+    """The files that they added or removed."""
+    defines: bool
+    """Whether one of them set the schema or the protocol."""
+    operations: tuple[str, ...]
+    latest_ms: int
+    """The latest time that one of them says; 0 for none."""
+
+
+def read_foreign(bodies: Iterable[bytes]) -> ForeignActions:
+    """Read commits of others: what they did is to be undone, so it only has to be recognised.
+
+    Raises:
+        CorruptMetadataError: one of them is no commit.
+    """
+    found = _Found()
+    for body in bodies:
+        for action in _lines(body):
+            found.take(action)
+    return ForeignActions(
+        found.added,
+        frozenset(found.paths),
+        found.defines,
+        tuple(found.operations),
+        found.latest_ms,
+    )
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was seen in commits of others so far."""
+
+    added: dict[tuple[str, str], Json] = field(default_factory=dict)
+    paths: set[str] = field(default_factory=set)
+    operations: list[str] = field(default_factory=list)
+    defines: bool = False
+    latest_ms: int = 0
+
+    def take(self, action: Json) -> None:
+        """Take in one action, whatever it says."""
+        self._take_file(action.get("add"), added=True)
+        self._take_file(action.get("remove"), added=False)
+        self.defines = self.defines or "metaData" in action or "protocol" in action
+        info = action.get("commitInfo")
+        if isinstance(info, dict):
+            self.operations.append(str(info.get("operation", "?"))[:_NAME_CHARS])
+            time_ms = info.get("inCommitTimestamp")
+            if type(time_ms) is int and time_ms < _TIME_MS_MAX:
+                self.latest_ms = max(self.latest_ms, time_ms)
+
+    def _take_file(self, file: object, *, added: bool) -> None:
+        if not isinstance(file, dict):
+            return
+        path = unquote(str(file.get("path", "")))
+        self.paths.add(path)
+        if added:
+            self.added[path, vector_identity(file)] = file
+        else:
+            self.added.pop((path, vector_identity(file)), None)
+
+
+def vector_identity(file: Mapping[str, object]) -> str:
+    """Return what tells a file's vectors apart, as the protocol has it; "" without one."""
+    vector = file.get("deletionVector")
+    if not isinstance(vector, dict):
+        return ""
+    offset = vector.get("offset")
+    name = f"{vector.get('storageType')}{vector.get('pathOrInlineDv')}"
+    return name if offset is None else f"{name}@{offset}"
+
+
+def _lines(body: bytes) -> Iterator[Json]:
+    try:
+        actions = [json.loads(line) for line in body.splitlines() if line.strip()]
+        if not all(isinstance(each, dict) for each in actions):
+            raise ValueError("a line is no object")
+    except (ValueError, RecursionError) as error:
+        message = f"a file in {DIRECTORY} is no commit of a Delta log: {str(error)[:_NAME_CHARS]}"
+        hint = f"delete it: nothing in {DIRECTORY} belongs to the rows of the table"
+        raise CorruptMetadataError(message, hint=hint, path=DIRECTORY) from error
+    yield from actions
+
+
+# --- checkpoints --------------------------------------------------------------------------------
+
+_TEXTS = pa.map_(pa.string(), pa.string())
+_VECTOR = pa.struct(
+    [
+        ("storageType", pa.string()),
+        ("pathOrInlineDv", pa.string()),
+        ("offset", pa.int32()),
+        ("sizeInBytes", pa.int32()),
+        ("cardinality", pa.int64()),
+    ]
+)
+_CHECKPOINT_SCHEMA = pa.schema(
+    [
+        (
+            "txn",
+            pa.struct(
+                [("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]
+            ),
+        ),
+        (
+            "add",
+            pa.struct(
+                [
+                    ("path", pa.string()),
+                    ("partitionValues", _TEXTS),
+                    ("size", pa.int64()),
+                    ("modificationTime", pa.int64()),
+                    ("dataChange", pa.bool_()),
+                    ("stats", pa.string()),
+                    ("deletionVector", _VECTOR),
+                ]
+            ),
+        ),
+        (
+            "remove",
+            pa.struct(
+                [
+                    ("path", pa.string()),
+                    ("deletionTimestamp", pa.int64()),
+                    ("dataChange", pa.bool_()),
+                    ("extendedFileMetadata", pa.bool_()),
+                    ("partitionValues", _TEXTS),
+                    ("size", pa.int64()),
+                    ("deletionVector", _VECTOR),
+                ]
+            ),
+        ),
+        (
+            "metaData",
+            pa.struct(
+                [
+                    ("id", pa.string()),
+                    (
+                        "format",
+                        pa.struct([("provider", pa.string()), ("options", _TEXTS)]),
+                    ),
+                    ("schemaString", pa.string()),
+                    ("partitionColumns", pa.list_(pa.string())),
+                    ("configuration", _TEXTS),
+                    ("createdTime", pa.int64()),
+                ]
+            ),
+        ),
+        (
+            "protocol",
+            pa.struct(
+                [
+                    ("minReaderVersion", pa.int32()),
+                    ("minWriterVersion", pa.int32()),
+                    ("readerFeatures", pa.list_(pa.string())),
+                    ("writerFeatures", pa.list_(pa.string())),
+                ]
+            ),
+        ),
+    ]
+)
+_MAPS = ("partitionValues", "configuration", "options")
+
+
+def checkpoint_body(actions: Sequence[Json]) -> bytes:
+    """Write a classic checkpoint: one row an action."""
+    rows = [{kind: _as_row(value) for kind, value in each.items()} for each in actions]
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, schema=_CHECKPOINT_SCHEMA), sink)
+    return sink.getvalue()
+
+
+def _as_row(value: object) -> object:
+    """Write the maps of an action as Arrow takes them."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: list(inner.items()) if key in _MAPS and isinstance(inner, dict) else _as_row(inner)
+        for key, inner in value.items()
+    }
