@@ -48,6 +48,7 @@ from plait.errors import (
     PlanStaleError,
     PolicyError,
     PredicateError,
+    PublishRefusedError,
     ReplicationError,
     RepushCancelledError,
     RepushError,
@@ -75,6 +76,8 @@ from plait.errors import (
 if TYPE_CHECKING:
     from plait.definition.ttl import Ttl
     from plait.files.partition_values import register_partition_function
+    from plait.interop.delta import Foreign
+    from plait.interop.publication import PublicationStatus, Published, PublishReport
     from plait.model.changes import Digest, WriteStats
     from plait.model.clauses import Delete, Insert, Matched, Update
     from plait.model.contract import Meeting
@@ -192,6 +195,7 @@ __all__ = [
     "FeaturePlan",
     "FeatureUse",
     "Finding",
+    "Foreign",
     "ForeignFile",
     "ForeignRemoval",
     "FormatError",
@@ -233,6 +237,10 @@ __all__ = [
     "Position",
     "PredicateError",
     "Problem",
+    "PublicationStatus",
+    "PublishRefusedError",
+    "PublishReport",
+    "Published",
     "ReaderEntry",
     "RebuildPlan",
     "RebuildReport",
@@ -322,6 +330,10 @@ _LAZY = {
     "OptimizeReport": "plait.services.maintenance.runner",
     "CommitResult": "plait.model.decision",
     "Comparison": "plait.queries.compare",
+    "Foreign": "plait.interop.delta",
+    "PublicationStatus": "plait.interop.publication",
+    "PublishReport": "plait.interop.publication",
+    "Published": "plait.interop.publication",
     "Coordinator": "plait.stream.coordinator",
     "Delete": "plait.model.clauses",
     "Digest": "plait.model.changes",

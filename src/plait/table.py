@@ -167,10 +167,14 @@ class Table(Writes, Reads):
             generated=generated,
         )
         try:
-            return cls(create_handle(store, table, consent))
+            handle = create_handle(store, table, consent)
         except TableExistsError:
             if not if_not_exists:
                 raise
+        else:
+            created = cls(handle)
+            created._handle.keep_up()
+            return created
         allowed = consent.also(*table.replicas.values(), *([lock] if lock else []))
         return cls(open_expected(uri, storage_options, consent=allowed))
 
@@ -325,5 +329,5 @@ def handle_of(table: Table) -> TableHandle:
 
 
 def _connected(handle: TableHandle) -> TableHandle:
-    """Connect the port of a handle that leads up: its commits do the upkeep of the services."""
+    """Connect the port of a handle that leads up: its decisions do the upkeep of the services."""
     return replace(handle, upkeep=keep_in_shape)

@@ -57,6 +57,10 @@ ENTRIES = {
     ),
     "archive": CommandEntry(_COMPACTION, "Move old decisions from their slots into a few files."),
     "optimize": CommandEntry(_COMPACTION, "Do all upkeep of a table that falls due."),
+    "publish": CommandEntry(
+        "plait.cli.commands.publish",
+        "Publish what is missing, in each format that the property publish names.",
+    ),
     "services": CommandEntry(_COMPACTION, "Keep tables in shape until it is stopped."),
     "clean": CommandEntry(_SERVICES, "Let go of old versions, and delete files that nobody needs."),
     "compact": CommandEntry(

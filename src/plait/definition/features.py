@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from plait.errors import UnsupportedFeatureError, shortened
+from plait.model.contract import PUBLISH_OPTION
 from plait.model.decision import Decision
 from plait.model.instant import Operation
 from plait.model.partitioning import is_plain_name
@@ -41,6 +42,8 @@ UNIQUE = "unique-table-1"
 """What it must know to write a table whose keys are unique in all partitions (RFC 0030)."""
 GENERATED = "generated-columns-1"
 """What it must know to write a table with generated columns: it gives them their values."""
+PUBLISHED = "published-1"
+"""What it must know to write a table that is published in other formats (RFC 0046)."""
 WRITER_FEATURES = "writer-features-1"
 """Some features are needed by writers alone, and are listed apart."""
 KNOWN = (
@@ -58,6 +61,7 @@ KNOWN = (
     CHECKS,
     UNIQUE,
     GENERATED,
+    PUBLISHED,
     WRITER_FEATURES,
 )
 FORMAT_VERSION = 1
@@ -70,7 +74,7 @@ _FACTS_MAX = 100
 """The most that an error has as facts."""
 VERSIONS: Mapping[int, tuple[str, ...]] = {1: KNOWN}
 """What every client of a version of the format knows; a later release adds none to a version."""
-WRITERS_ONLY = frozenset((WRITTEN, REPLICAS, CHECKS, UNIQUE, GENERATED))
+WRITERS_ONLY = frozenset((WRITTEN, REPLICAS, CHECKS, UNIQUE, GENERATED, PUBLISHED))
 """What a client that only reads need not know: it changes no row that is there."""
 _OF_DEFAULTS = frozenset({"initial", "default"})
 _OF_REPUSH = frozenset({"former_layouts", "repush", "repushed"})
@@ -219,6 +223,7 @@ def definition_features(table: Mapping[str, object]) -> tuple[str, ...]:
     """Return what a client must know to read the definition of a table."""
     properties = table.get("properties")
     written = isinstance(properties, Mapping) and WRITTEN_OPTION in properties
+    published = isinstance(properties, Mapping) and bool(properties.get(PUBLISH_OPTION))
     needed_by_name = {
         TTL: "ttl" in table,
         WRITTEN: written,
@@ -235,6 +240,7 @@ def definition_features(table: Mapping[str, object]) -> tuple[str, ...]:
         CHECKS: any("checks" in schema for schema in _schemas(table)),
         UNIQUE: table.get("unique") == "table",
         GENERATED: any("generated" in field for field in _columns(table)),
+        PUBLISHED: published,
     }
     return tuple(name for name, needed in needed_by_name.items() if needed)
 

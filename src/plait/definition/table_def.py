@@ -12,6 +12,7 @@ from plait.definition.features import (
     DEFAULTS,
     GENERATED,
     PARTITION_FIELDS,
+    PUBLISHED,
     REPLICAS,
     REPUSH,
     TTL,
@@ -22,7 +23,7 @@ from plait.definition.features import (
 from plait.definition.ttl import Ttl
 from plait.errors import CorruptMetadataError, RepushOpenError
 from plait.model.cached import cached_property
-from plait.model.contract import OPTIONS, Contract, Options
+from plait.model.contract import OPTIONS, PUBLISH_OPTION, Contract, Options
 from plait.model.partitioning import is_plain_name
 from plait.model.plan import (
     UNIQUE_PARTITION,
@@ -123,9 +124,15 @@ class TableDef:
         return self.options.choice("features.upgrade")
 
     @cached_property
-    def maintained_on_write(self) -> bool:
-        """Whether writers do upkeep after a commit of rows: of the index, or a compaction."""
-        return self.index is not None or self.options.choice("compact") != "off"
+    def published(self) -> tuple[str, ...]:
+        """The formats in which each version is published for other engines (RFC 0046)."""
+        return self.options.names(PUBLISH_OPTION)
+
+    @cached_property
+    def has_upkeep(self) -> bool:
+        """Whether clients do upkeep after a commit: publish it, fold the index, or compact."""
+        folds = self.index is not None or self.options.choice("compact") != "off"
+        return folds or bool(self.published)
 
     @cached_property
     def features(self) -> tuple[str, ...]:
@@ -145,6 +152,7 @@ class TableDef:
             REPLICAS: self.replicas,
             UNIQUE: self.spec.unique == UNIQUE_TABLE,
             GENERATED: any(each.generated for each in self.schemas.values()),
+            PUBLISHED: self.published,
         }
         return tuple(name for name, needed in needed_by_name.items() if needed)
 

@@ -21,6 +21,9 @@ CODECS = ("snappy", "zstd", "gzip", "lz4", "none")
 PARTS = ("concurrency", "lock", "failed_writes")
 LOCKS = ("file", "process", "none", "zookeeper")
 
+PUBLISH_OPTION: Final = "publish"
+"""The property that names the formats in which a table is published."""
+
 APART, SAME, UNKNOWN = "apart", "same", "unknown"
 KEYS: Final = (APART, SAME, UNKNOWN)
 
@@ -106,7 +109,8 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 864
 class Option:
     """One property of a table: its key, kind, default and meaning.
 
-    The kind is ``size``, ``time``, ``count``, ``percent``, ``choice``, or ``columns`` with commas.
+    The kind is ``size``, ``time``, ``count``, ``percent``, ``choice``, ``choices`` with commas, or
+    ``columns`` with commas.
     Read it with the method of ``Options`` for its kind: another one may give a wrong value, and
     raises nothing.
     """
@@ -127,6 +131,8 @@ class Option:
         text = str(value).strip()
         if self.kind == "columns":
             return len(_names(text))
+        if self.kind == "choices":
+            return self._parse_choices(text)
         if self.kind == "choice":
             one_of(self.key, text, self.choices)
             return self.choices.index(text)
@@ -143,6 +149,15 @@ class Option:
             hint = f"for example {examples[self.kind]}, at least {self.minimum:g}"
             raise OptionError(message, hint=hint, key=self.key, value=text)
         return number
+
+    def _parse_choices(self, text: str) -> float:
+        words = _names(text)
+        for word in words:
+            one_of(self.key, word, self.choices)
+        if len(set(words)) < len(words):
+            message = f"{self.key}={text!r} names a word twice"
+            raise OptionError(message, hint="name each once", key=self.key, value=text)
+        return len(words)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -325,6 +340,22 @@ OPTIONS: Mapping[str, Option] = {
             choices=("compatible", "never", "always"),
         ),
         Option(
+            PUBLISH_OPTION,
+            "choices",
+            "",
+            "formats in which each version is published beside the data files, so that other "
+            "engines read the table; none: none",
+            choices=("delta",),
+        ),
+        Option(
+            "publish.deadline",
+            "time",
+            "5s",
+            "how long a client publishes after its own commit; what is missing then, the next "
+            "client or service publishes",
+            0,
+        ),
+        Option(
             "rows.written",
             "choice",
             "off",
@@ -374,7 +405,7 @@ class Options:
         return OPTIONS[key].choices[int(_parsed(key, self._given.get(key)))]
 
     def names(self, key: str) -> tuple[str, ...]:
-        """Return the names of columns."""
+        """Return the names of columns, or the words of choices."""
         return _names(self._given.get(key, OPTIONS[key].default))
 
     def seconds(self, key: str) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import pyarrow.compute as pc
 
 from plait.errors import TableNotFoundError, redacted
+from plait.interop.publication import list_publications
 from plait.locks.port import ExternalCommitLock
 from plait.model.history import HistoryEntry, LockHolder, LockState, TimelineView
 from plait.model.instant import Instant
@@ -58,6 +59,9 @@ def describe(handle: TableHandle) -> dict[str, object]:
     rows, masked, size = (pc.sum(files[n]).as_py() or 0 for n in ("rows", "masked", "bytes"))
     table = state.table.to_dict()
     del table["schemas"]
+    if state.table.published:
+        found = list_publications(handle)
+        table["published"] = {each.target: each.to_dict() for each in found}
     opened = state.table.repush
     if opened is not None:
         table["repush"] = {**opened.to_dict(), "position": _position(handle, opened)}

@@ -15,7 +15,13 @@ from plait.storage import open_store
 from plait.storage.port import Store
 from plait.txn.refusal import contract_differs
 from plait.txn.table_decisions import create_table
-from plait.txn.table_handle import TableHandle, make_handle, open_handle, require_slots
+from plait.txn.table_handle import (
+    TableHandle,
+    make_handle,
+    open_handle,
+    require_atomic,
+    require_slots,
+)
 
 
 def create_handle(store: Store, table: TableDef, consent: Consent) -> TableHandle:
@@ -34,6 +40,8 @@ def create_handle(store: Store, table: TableDef, consent: Consent) -> TableHandl
     allowed = consent.also(*table.replicas.values(), contract.lock)
     handle = make_handle(store, ports, contract.lock, consent=allowed)
     require_slots(handle)
+    if table.published:
+        require_atomic(handle.plain_store)
     first = create_table(handle.store, ports, replace(table, contract=contract))
     handle.cache.identity = require_identity(store)
     handle.cache.offer(first)  # what it goes on from is the table that was created

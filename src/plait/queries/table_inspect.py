@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from plait.errors import OptionError
+from plait.interop.publication import PublicationStatus, list_publications
 from plait.model.decision import CommitResult
 from plait.model.history import HistoryEntry, LockState, PendingEntry, ReaderEntry, TimelineView
 from plait.model.instant import Instant
@@ -94,6 +95,14 @@ class Inspect(Namespace):
             raise OptionError(message, hint="pass a Table or a Scan", key="other")
         theirs = other if isinstance(other, Scan) else other.scan(columns, where)
         return compare(open_scan(self._handle, columns, where), theirs, limit=limit, spark=spark)
+
+    def publications(self) -> tuple[PublicationStatus, ...]:
+        """Return how far the table is published in each format that it names.
+
+        Raises:
+            StorageError: the store failed.
+        """
+        return list_publications(self._handle)
 
     def locks(self) -> LockState:
         """Return who holds the lock of the table, and since when.

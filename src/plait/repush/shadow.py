@@ -21,6 +21,7 @@ from plait.errors import (
     TableExistsError,
 )
 from plait.model.changes import ADDED, MASKED
+from plait.model.contract import PUBLISH_OPTION
 from plait.model.decision import Span
 from plait.model.instant import Instant
 from plait.model.order import Order, recorded_order
@@ -256,7 +257,9 @@ def _definition(table: TableDef, repush: OpenRepush) -> TableDef:
     layout = replace(repush.layout, ordering=None)
     # Its own versions mean nothing in the table: its rows come with those of the table, or none.
     written = "on" if table.spec.keeps_row_version else "off"
-    options = table.options.merged({**repush.properties, WRITTEN_OPTION: written})
+    # Nor does anybody read its versions but we: so it is not published.
+    fixed = {WRITTEN_OPTION: written, PUBLISH_OPTION: ""}
+    options = table.options.merged({**repush.properties, **fixed})
     spec = replace(table.spec, layout=layout)
     return replace(
         table,

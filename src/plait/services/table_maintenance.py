@@ -7,6 +7,7 @@ from typing import Literal, overload
 
 from plait.definition.ttl import Ttl
 from plait.expr import Where
+from plait.interop.publication import PublishReport, publish
 from plait.model.instant import Instant
 from plait.model.words import OrderKind
 from plait.services.maintenance.archive import ArchivePlan, ArchiveReport, archive, plan_archive
@@ -253,6 +254,17 @@ class Maintenance(Namespace):
         """
         require_plan(ArchivePlan, plan, dry_run=dry_run)
         return plan_archive(self._handle) if dry_run else archive(self._handle, plan)
+
+    def publish(self) -> PublishReport:
+        """Publish what the property ``publish`` asks for and is missing; undo what others wrote.
+
+        Clients do so after each decision. Call it to catch up at once, for example after a
+        publisher died, or where somebody wrote to the published metadata.
+
+        Raises:
+            StorageError: the store failed; what was published before stands.
+        """
+        return publish(self._handle)
 
     def rollback(self, instant: str | Instant | None = None) -> RollbackReport:
         """Roll back an instant, or every instant of a dead writer if none is named."""

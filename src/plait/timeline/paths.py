@@ -21,6 +21,8 @@ CHECKPOINTS = f"{META}/checkpoints"
 ARCHIVE = f"{META}/archive"
 OWNED = (MANIFESTS, ARCHIVE)
 """Where files of metadata lie that belong to an instant, and that its decision names."""
+PUBLISHED = ("_delta_log/", "_dv/")
+"""Where metadata lies that is published for other engines (RFC 0046)."""
 LEASES = f"{META}/leases"
 CHECKPOINT_HINT = f"{META}/hints/checkpoint"
 INDEX = f"{META}/index"

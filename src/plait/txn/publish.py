@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+import pyarrow.compute as pc
+
 from plait.definition.features import features_of
+from plait.definition.publishable import require_publishable
 from plait.definition.table_def import TableDef
 from plait.errors import (
     CommitOutcomeUnknownError,
@@ -30,8 +33,9 @@ from plait.state.state import (
     require_writable,
     statistics_after_decision,
 )
+from plait.storage.port import Store
 from plait.timeline import codec, paths
-from plait.txn.table_handle import TableHandle
+from plait.txn.table_handle import TableHandle, require_atomic
 
 _log = logging.getLogger(__name__)
 
@@ -95,6 +99,9 @@ def publish(
         attempt=handle.ports.ids.nonce(),
         previous=state.checksum,
     )
+    if table.published and (draft.table is not None or draft.restored is not None):
+        require_atomic(handle.plain_store)
+        _require_publishable(handle.store, state, table, draft)
     needed = features_of(draft, features_in_use(state, table), table.allowed or ())
     require_usable(state, needed.used, table)
     live = statistics_after_decision(handle.store, state, draft.changes)
@@ -106,6 +113,20 @@ def publish(
         with suppress(StorageError):  # the look after the put decides
             handle.cache.require_same_table(state)
     return _put(handle, state, won, body)
+
+
+def _require_publishable(store: Store, state: TableState, table: TableDef, draft: Decision) -> None:
+    """Refuse a definition that other engines would read wrong with the files that are live then.
+
+    Raises:
+        PublishRefusedError: with what the format cannot say.
+    """
+    live = state.folded(store).live(state.version).select(["path", "schema_id"])
+    removed = draft.changes.removed["path"].combine_chunks()
+    kept = live.filter(pc.invert(pc.is_in(live["path"], value_set=removed)))
+    ids = {*kept["schema_id"].unique().to_pylist()}
+    ids |= {*draft.changes.added["schema_id"].unique().to_pylist()}
+    require_publishable(table.published, table.spec.schema, map(table.schemas.__getitem__, ids))
 
 
 def _put(handle: TableHandle, state: TableState, decision: Decision, body: bytes) -> Won | Lost:

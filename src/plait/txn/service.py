@@ -49,6 +49,7 @@ def publish_service(
             return None
         if not isinstance(outcome, Lost):
             handle.cache.advance(outcome.decision)
+            handle.keep_up(outcome.decision)
             return outcome.decision
         rounds += 1
         elapsed = clock.monotonic() - started

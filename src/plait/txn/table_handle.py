@@ -30,10 +30,13 @@ _log = logging.getLogger(__name__)
 
 
 class Upkeep(Protocol):
-    """What a client does after a commit of rows of its own: a port, which ``Table`` connects."""
+    """What a client does after a decision of its own: a port, which ``Table`` connects."""
 
-    def __call__(self, handle: TableHandle, decision: Decision) -> None:
-        """Do the upkeep that a commit of rows made due. Raises nothing: the commit stands."""
+    def __call__(self, handle: TableHandle, decision: Decision | None) -> None:
+        """Do the upkeep that a decision made due. Raises nothing: the decision stands.
+
+        ``decision``: None for the one that created the table.
+        """
         ...
 
 
@@ -48,7 +51,7 @@ class TableHandle:
     contract: Contract | None = None
     """The contract under which this client was opened; None accepts whatever the table has."""
     upkeep: Upkeep | None = None
-    """Called after each commit of this client; None: the client does no upkeep."""
+    """Called after each decision of this client; None: the client does no upkeep."""
     consent: Consent = NOTHING
     """The places outside of the table that may be connected with, if its metadata names them."""
     heartbeat_cache: HeartbeatCache = field(default_factory=HeartbeatCache)
@@ -104,6 +107,14 @@ class TableHandle:
         """Raise ConsentError where the contract names servers that the caller did not allow."""
         if isinstance(self.lock, ServedLock):
             self.lock.require_consent()
+
+    def keep_up(self, decision: Decision | None = None) -> None:
+        """Do the upkeep that a decision of this client made due; it raises nothing.
+
+        ``decision``: None for the one that created the table.
+        """
+        if self.upkeep is not None and self.cache.known().table.has_upkeep:
+            self.upkeep(self, decision)
 
     def under_any_contract(self) -> TableHandle:
         """Return this client without its contract, to end what it began itself.
@@ -220,8 +231,13 @@ def client() -> dict[str, object]:
 
 def require_slots(handle: TableHandle) -> None:
     """Refuse to write where no atomic slot can be had; raise CapabilityMissingError."""
-    if not handle.store.capabilities.put_if_absent:
-        uri = handle.store.address.uri
+    require_atomic(handle.store, "use a local disk, S3, or lock='zookeeper://...'")
+
+
+def require_atomic(store: Store, hint: str = "publish from a local disk or S3") -> None:
+    """Refuse a store that cannot decide who is first; raise CapabilityMissingError."""
+    if not store.capabilities.put_if_absent:
+        uri = store.address.uri
         message = f"the store of {uri} has no atomic put-if-absent"
-        hint = "use a local disk, S3, or lock='zookeeper://...'; docs: concepts/storage"
+        hint = f"{hint}; docs: concepts/storage"
         raise CapabilityMissingError(message, hint=hint, capability="put_if_absent", uri=uri)

@@ -553,9 +553,7 @@ class OptimisticTransaction:
         except Exception:  # noqa: BLE001 - the commit stands; recovery finds the records decided
             _log.warning("records of %s were not deleted", self.instant, exc_info=True)
         maintain(self.handle)
-        due = decision.operation in DATA and self.handle.cache.known().table.maintained_on_write
-        if self.handle.upkeep is not None and due:
-            self.handle.upkeep(self.handle, decision)
+        self.handle.keep_up(decision)
         return self.result
 
     def _remove_records(self) -> None:

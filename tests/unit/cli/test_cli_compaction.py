@@ -37,7 +37,7 @@ def test_compact_dry_run_shows_what_the_compaction_then_does(tablectl, tmp_path)
 def test_optimize_reports_what_it_did(tablectl, tmp_path):
     uri = _logs(tmp_path)
     done = tablectl("optimize", uri, "--json").data
-    parts = {"rollback", "compaction", "clustering", "clean", "archive", "index"}
+    parts = {"rollback", "compaction", "clustering", "clean", "archive", "index", "published"}
     assert set(done) == {*parts, "idle"}
     assert "files deleted" in tablectl("optimize", uri).out
 

@@ -173,6 +173,7 @@ DEFINED: dict[str, Callable[[], Table]] = {
     "checks-1": lambda: unkeyed(checks={"some": "v > 0"}),
     "unique-table-1": lambda: build.make(DDL, partition_by="place", unique="table"),
     "generated-columns-1": lambda: unkeyed(generated={"v": "length(place)"}),
+    "published-1": lambda: unkeyed(properties={"publish": "delta"}),
     "defaults-1": lambda: plain(lambda table: table.alter.columns().default("v", 1).commit()),
     "repush-1": lambda: plain(lambda table: table.layout.repush(buckets=2)),
 }

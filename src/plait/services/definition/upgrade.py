@@ -9,7 +9,7 @@ from plait.definition import features as known
 from plait.definition.features import KNOWN, VERSIONS, WRITER_FEATURES, closed
 from plait.definition.table_def import TableDef
 from plait.errors import FeatureError, OptionError
-from plait.model.contract import Options
+from plait.model.contract import PUBLISH_OPTION, Options
 from plait.model.decision import CommitResult, Decision
 from plait.model.history import PendingEntry
 from plait.model.instant import Action, Operation
@@ -229,8 +229,7 @@ def _found(
         yield known.ARCHIVE, what, _COPY
     if table.ttl is not None:
         yield known.TTL, f"the time to live {str(table.ttl)!r}", "`tablectl set URI ttl=none`"
-    if WRITTEN_OPTION in table.options.to_dict():
-        yield known.WRITTEN, "the property rows.written", f"`tablectl set URI {WRITTEN_OPTION}=off`"
+    yield from _found_in_options(table)
     for name in table.replicas:
         yield known.REPLICAS, f"sink {name!r}", "`tablectl replicas remove URI NAME`"
     if table.spec.unique == UNIQUE_TABLE:
@@ -244,6 +243,13 @@ def _found(
         if schema.generated:
             yield known.GENERATED, f"schema {schema.id}, where a column is generated,", _COPY
     yield from _found_in_layouts(handle, state, table)
+
+
+def _found_in_options(table: TableDef) -> Iterator[tuple[str, str, str]]:
+    if WRITTEN_OPTION in table.options.to_dict():
+        yield known.WRITTEN, "the property rows.written", f"`tablectl set URI {WRITTEN_OPTION}=off`"
+    if table.published:
+        yield known.PUBLISHED, "the property publish", f"`tablectl set URI {PUBLISH_OPTION}=`"
 
 
 def _found_in_layouts(

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from plait.errors import CorruptMetadataError
 from plait.files.data_file import parse_path
+from plait.interop.publication import publish_before_clean, trim_published, with_copies
 from plait.model.bucket import partition_path
 from plait.model.decision import Cleaned, Decision
 from plait.model.instant import Action, Operation
@@ -140,18 +141,22 @@ def clean(handle: TableHandle, plan: CleanPlan | None = None) -> CleanReport:
     """
     handle.require_contract(handle.cache.refresh().table.contract)
     rollback = roll_back_failed(handle, reason="found dead by a clean")
-    planned = plan or plan_clean(handle)
+    published = bool(handle.cache.known().table.published)
+    kept_from = publish_before_clean(handle) if published else None
+    planned = _capped(plan or plan_clean(handle), kept_from)
+    if published:
+        trim_published(handle, handle.cache.known(), planned.horizon)
     drafts = _Drafts(handle, planned, planned if plan is None else None)
     zombies = handle.cache.known().late  # before our own horizon lets them go
     gone, _ = _split(planned.waiting, _needed_from(handle))
-    handle.store.delete(gone)
+    handle.store.delete(with_copies(gone) if published else gone)
     deleted_now = frozenset(gone)
     decision = publish_service(handle, lambda state: drafts.draft(state, deleted_now))
     handle.ports.observer.phase("delete")
     fresh = () if decision is None or decision.cleaned is None else decision.cleaned.condemned
     waiting = tuple(entry for entry in planned.waiting if entry[0] not in deleted_now)
     deletable, spared = _split((*fresh, *waiting), _needed_from(handle))
-    handle.store.delete(deletable)
+    handle.store.delete(with_copies(deletable) if published else deletable)
     late = _delete_late(handle, tuple(dict.fromkeys((*zombies, *handle.cache.known().late))))
     delete_leftovers(handle)
     delete_repushed(handle)
@@ -160,6 +165,20 @@ def clean(handle: TableHandle, plan: CleanPlan | None = None) -> CleanReport:
     deleted = (*gone, *deletable)
     freed = sum(map(drafts.size_of, deletable))
     return CleanReport(planned, version, deleted, tuple(spared), tuple(late), rollback, freed)
+
+
+def _capped(plan: CleanPlan, kept_from: int | None) -> CleanPlan:
+    """Return a plan that lets go of no version from one on; None: the plan itself."""
+    if kept_from is None or plan.horizon <= kept_from:
+        return plan
+    horizon = max(plan.before, kept_from)
+    final = min(plan.final, horizon)
+    condemned = tuple(
+        (path, ended)
+        for path, ended in plan.condemned
+        if ended <= final or checkpoint_of(path) is not None
+    )
+    return replace(plan, horizon=horizon, final=final, condemned=condemned)
 
 
 def undo_clean(handle: TableHandle, *, since: int | None = None) -> CleanUndone:

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from plait.definition.features import ARCHIVE, ROW_MAPS
 from plait.errors import TableError
+from plait.interop.publication import PublishReport, publish
 from plait.model.bucket import Partition
 from plait.model.plain import Plain
 from plait.services.index.build import IndexReport
@@ -48,7 +49,7 @@ T = TypeVar("T")
 class OptimizeReport(Plain):
     """What was done to keep a table in shape. A service that failed, or rests, has no report."""
 
-    KEYS = "rollback compaction clustering clean archive index idle"
+    KEYS = "rollback compaction clustering clean archive index published idle"
 
     rollback: RollbackReport | None
     compaction: CompactionReport | None
@@ -59,6 +60,8 @@ class OptimizeReport(Plain):
     """None if none fell due."""
     index: IndexReport | None = None
     """What was done to the record index; None if it is up to date, or the table has none."""
+    published: PublishReport | None = None
+    """What was published for other engines; None if the table is not published."""
 
     @property
     def idle(self) -> bool:
@@ -70,6 +73,7 @@ class OptimizeReport(Plain):
             or (self.clean is not None and not self.clean.idle)
             or self.archive is not None
             or self.index is not None
+            or (self.published is not None and not self.published.idle)
         )
 
 
@@ -156,6 +160,7 @@ def _optimized(
         attempts.take(lambda: clean(handle)) if cleans else None,
         attempts.take(lambda: _archived(handle)),
         attempts.take(lambda: _indexed(handle)),
+        attempts.take(lambda: _published(handle)),
     )
 
 
@@ -186,6 +191,10 @@ def _indexed(handle: TableHandle) -> IndexReport | None:
     if handle.cache.known().table.index is None:
         return None
     return bring_up_to_date(handle)
+
+
+def _published(handle: TableHandle) -> PublishReport | None:
+    return publish(handle) if handle.cache.known().table.published else None
 
 
 def _from_anywhere(handle: TableHandle, tasks: tuple[T, ...]) -> tuple[T, ...]:

@@ -1,4 +1,4 @@
-"""Upkeep by writers: after a commit, its client does what falls due where it wrote."""
+"""Upkeep by clients: after a decision, its client publishes it, and compacts where it wrote."""
 
 from __future__ import annotations
 
@@ -8,24 +8,30 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from plait.definition.features import ROW_MAPS
+from plait.interop.publication import follow
 from plait.model.bucket import BucketId
 from plait.model.decision import Decision
 from plait.services.index.build import WRITER_ENTRIES_MAX, falls_due, fold_index
 from plait.services.maintenance.compaction import compact, plan_compaction
 from plait.state.state import may_use
 from plait.txn.conflict import touched_buckets
+from plait.txn.matrix import DATA
 from plait.txn.table_handle import TableHandle
 
 _log = logging.getLogger(__name__)
 
 
-def keep_in_shape(handle: TableHandle, decision: Decision) -> None:
-    """Bring the record index up to date, and do what the option ``compact`` says.
+def keep_in_shape(handle: TableHandle, decision: Decision | None) -> None:
+    """Publish a decision; after rows also fold the record index, and compact.
 
-    It is called after a commit of rows, where ``TableDef.maintained_on_write`` says so. The commit
-    stands, whatever this meets: no error is raised.
+    It is called where ``TableDef.has_upkeep`` says so. The decision stands, whatever this meets: no
+    error is raised.
     """
     known = handle.cache.known()
+    if known.table.published:
+        follow(handle)
+    if decision is None or decision.operation not in DATA:
+        return
     if known.table.index is not None:
         _fold(handle, decision)
     mode = known.table.options.choice("compact")

@@ -87,6 +87,8 @@ class Listing:
                 if not (info.path.startswith(_FREE) or _is_record(info.path)):
                     meta.append(info.path)
                 continue
+            if info.path.startswith(paths.PUBLISHED):
+                continue  # nothing that Plait reads depends on it
             names.append(info.path)
             sizes.append(info.size)
             if len(names) == _CHUNK:
