@@ -1,0 +1,441 @@
+"""A published Delta log shows the rows of each version, or says that it cannot (INV-17)."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from plait import CapabilityMissingError, OptionError, PublishRefusedError, Table
+from plait.interop.delta_actions import add_action
+from plait.interop.delta_log import LAST_CHECKPOINT, commit_path, read_foreign, read_mark
+from plait.interop.publication import delta_publisher
+from plait.storage.port import Capabilities
+from plait.testing import open_wrapped
+from plait.testing.faults import Fault, FaultStore, SimulatedCrashError
+from plait.testing.wrapper import WrappedStore
+from tests.integration.interop.lives import (
+    PUBLISHED,
+    commits,
+    held,
+    make,
+    shown,
+    values,
+    version_of,
+)
+from tests.support import build
+from tests.support.build import rows
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_every_version_of_a_life_is_read_alike_by_every_engine(tmp_path: Path, kind: str) -> None:
+    table = make(uri=tmp_path / "t", table_type=kind, properties=PUBLISHED)
+    table.upsert(values(range(6_000), 1))
+    table.upsert(values(range(0, 6_000, 2), 2))  # masks too large to stand in a decision
+    table.delete(where="tiny < 0")
+    table.update({"text": "'new'"}, where="whole < 0")
+    table.maintenance.compact(full=True)
+    table.versions.restore(version=2)
+    table.upsert(values(range(5_990, 6_050), 3))
+    for version in range(version_of(table) + 1):
+        wanted = held(table, version)
+        assert shown(table, "deltalake", version) == wanted, version
+        assert shown(table, "polars", version) == wanted, version
+        if kind == "cow":
+            assert shown(table, "pyarrow", version) == wanted, version
+    assert table.inspect.publications()[0].lag_versions == 0
+
+
+def _acts() -> dict[str, Callable[[Table, Random], object]]:
+    """Return everything that can happen to a table, by name."""
+
+    def some(table: Table, draw: Random) -> pa.Table:
+        first = draw.randrange(60)
+        found = rows(range(first, first + draw.randrange(1, 30)), v=draw.randrange(100))
+        for field in list(table.scan().schema)[2:]:
+            found = found.append_column(field.name, pa.nulls(len(found), field.type))
+        return found
+
+    def rewound(table: Table, draw: Random) -> object:
+        state = table._handle.cache.refresh()
+        return table.versions.restore(version=draw.randrange(state.horizon, state.version + 1))
+
+    return {
+        "upsert": lambda t, d: t.upsert(some(t, d)),
+        "upsert again": lambda t, d: t.upsert(some(t, d)),
+        "delete": lambda t, d: t.delete(where=f"id BETWEEN {(n := d.randrange(60))} AND {n + 5}"),
+        "update": lambda t, d: t.update({"v": "v + 1"}, where=f"id > {d.randrange(90)}"),
+        "overwrite": lambda t, d: t.overwrite(some(t, d), where="id < 20 OR id >= 20"),
+        "compact": lambda t, _: t.maintenance.compact(full=True),
+        "cluster": lambda t, _: t.maintenance.cluster(order_by="v"),
+        "restore": rewound,
+        "repush": lambda t, d: t.layout.repush(buckets=d.randrange(1, 4)),
+        "savepoint": lambda t, d: t.versions.savepoint(f"s{d.randrange(10**9)}"),
+        "clean": lambda t, _: t.maintenance.clean(),
+        "archive": lambda t, _: t.maintenance.archive(),
+        "column": lambda t, d: t.alter.columns().add(f"c{d.randrange(10**9)}", "int").commit(),
+        "nothing": lambda t, d: t.upsert(some(t, d).slice(0, 0)),
+    }
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_lives_are_published_whole(tmp_path: Path, seed: int) -> None:
+    draw = Random(seed)
+    properties = {
+        **PUBLISHED,
+        "checkpoint.interval": draw.choice([1, 3, 50]),
+        "clean.retain.time": "0s",
+        "clean.retain.versions": 3,
+        "clean.grace": draw.choice(["0s", "1h"]),
+        "archive.keep": 1,
+    }
+    kind = draw.choice(["cow", "mor"])
+    table = build.make(uri=tmp_path / "t", table_type=kind, buckets=2, properties=properties)
+    acts = _acts()
+    for _ in range(14):
+        name = draw.choice(list(acts))
+        acts[name](table, draw)
+    oldest = table._handle.cache.refresh().horizon
+    named = [number for number in commits(table) if number >= oldest]
+    assert named, "INV-17: the newest version is there"
+    for version in named:
+        for engine in ("deltalake", "polars"):
+            assert shown(table, engine, version) == held(table, version), (engine, version)
+
+
+def test_a_version_is_published_by_one_commit_of_the_same_number(tmp_path: Path) -> None:
+    table = build.make(uri=tmp_path / "t", properties=PUBLISHED, upsert=rows(1, v=1))
+    table.versions.savepoint("kept")
+    assert commits(table) == [0, 1, 2]
+    body = table._handle.store.find(commit_path(1)) or b""
+    mark = read_mark(body.splitlines()[0])
+    assert mark is not None
+    assert mark.version == 1
+
+
+def test_a_table_that_begins_to_publish_shows_what_it_has_and_nothing_older(
+    tmp_path: Path,
+) -> None:
+    table = build.make(uri=tmp_path / "t", upsert=rows(range(9), v=1))
+    table.delete(keys=rows(3))
+    version = table.alter.set({"publish": "delta"}).version
+    table.upsert(rows(100, v=2))
+    assert commits(table) == [version, version + 1]
+    for each in (version, version + 1):
+        assert shown(table, "deltalake", each) == held(table, each)
+        assert shown(table, "polars", each) == held(table, each)
+    with pytest.raises(Exception, match=r"."):
+        shown(table, "deltalake", version - 1)
+
+
+def test_what_a_client_did_not_publish_the_next_one_does(tmp_path: Path) -> None:
+    lazy = {"publish": "delta", "publish.deadline": "0s"}
+    table = build.make(uri=tmp_path / "t", properties=lazy, upsert=rows(1, v=1))
+    table.upsert(rows(2, v=1))
+    (status,) = table.inspect.publications()
+    assert (status.version, status.lag_versions) == (None, 3)
+    report = build.again(table).maintenance.publish()
+    assert report.targets[0].published == 1
+    assert commits(table) == [2]
+    table.upsert(rows(3, v=1))
+    table.upsert(rows(4, v=1))
+    report = build.again(table).maintenance.publish()
+    assert report.targets[0].published == 2
+    assert commits(table) == [2, 3, 4]
+    assert shown(table, "deltalake", 3) == held(table, 3)
+    assert build.again(table).maintenance.publish().idle
+
+
+def test_a_publisher_far_behind_leaves_versions_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plait.interop.delta.BEHIND_MAX", 2)
+    table = build.make(uri=tmp_path / "t", properties=PUBLISHED, upsert=rows(1, v=1))
+    table.alter.set({"publish.deadline": "0s"})
+    for key in range(5):
+        table.upsert(rows(key, v=key))
+    report = table.maintenance.publish()
+    newest = version_of(table)
+    assert (report.targets[0].published, report.targets[0].left_out) == (1, newest - 2)
+    assert shown(table, "deltalake", newest) == held(table, newest)
+    assert shown(table, "polars", newest) == held(table, newest)
+    assert shown(table, "deltalake", 1) == held(table, 1)
+    with pytest.raises(Exception, match=r"."):
+        shown(table, "deltalake", newest - 1)
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Table:
+    """Give a published table with files, masks and two schemas."""
+    table = build.make(
+        uri=tmp_path / "t",
+        table_type="mor",
+        buckets=2,
+        properties=PUBLISHED,
+        upsert=rows(range(9), v=1),
+    )
+    table.upsert(rows(3, v=2))
+    return table
+
+
+def foreign(table: Table, *actions: dict[str, Any], number: int | None = None) -> int:
+    """Write a commit of somebody else to the log; return its number."""
+    at = commits(table)[-1] + 1 if number is None else number
+    lines = [{"commitInfo": {"operation": "DELETE", "inCommitTimestamp": 1}}, *actions]
+    body = "\n".join(json.dumps(each) for each in lines)
+    assert table._handle.store.put_if_absent(commit_path(at), body.encode())
+    return at
+
+
+def _shown_files(table: Table) -> list[dict[str, object]]:
+    state = table._handle.cache.refresh()
+    return state.folded(table._handle.store).live(state.version).to_pylist()
+
+
+@pytest.mark.parametrize("then", ["a commit", "publish"])
+def test_what_others_wrote_is_undone_and_told(published: Table, then: str) -> None:
+    schemas = published._handle.cache.known().table.schemas
+    (first, *_) = _shown_files(published)
+    theirs = add_action(first, schemas, modificationTime=1, dataChange=True)["add"]
+    assert isinstance(theirs, dict)
+    gone = {key: value for key, value in theirs.items() if key in ("path", "deletionVector")}
+    unmasked = {key: value for key, value in theirs.items() if key != "deletionVector"}
+    at = foreign(
+        published,
+        {"remove": {**gone, "dataChange": True}},
+        {"add": {**unmasked, "path": "data/stranger.parquet"}},
+        {"metaData": {"id": "x", "schemaString": "{}"}},
+    )
+    assert published.inspect.publications()[0].foreign == 1
+    if then == "publish":
+        (target,) = published.maintenance.publish().targets
+        assert [each.commits for each in target.undone] == [(at,)]
+        assert target.undone[0].operations == ("DELETE",)
+    else:
+        published.upsert(rows(50, v=5))
+    newest = version_of(published)
+    for engine in ("deltalake", "polars"):
+        assert shown(published, engine, at + 1) == held(published, newest)
+    assert published.inspect.publications()[0].foreign == 0
+    published.upsert(rows(51, v=5))
+    assert shown(published, "deltalake", at + 2) == held(published, newest + 1)
+
+
+def test_rubbish_in_the_log_is_named_and_costs_no_commit(published: Table) -> None:
+    store, at = published._handle.store, commits(published)[-1] + 1
+    store.put(commit_path(at), b"no json")
+    result = published.upsert(rows(50, v=5))
+    assert held(published, result.version)
+    with pytest.raises(Exception, match="no commit of a Delta log"):
+        published.maintenance.publish()
+    (status,) = published.inspect.publications()
+    assert status.foreign == 1
+    store.delete([commit_path(at)])
+    published.maintenance.publish()
+    newest = version_of(published)
+    assert shown(published, "deltalake", newest) == held(published, newest)
+
+
+@pytest.mark.parametrize("kind", ["crash_before", "lost_reply", "error"])
+def test_a_publisher_that_fails_at_any_call_is_finished_by_the_next(
+    tmp_path: Path, kind: str
+) -> None:
+    """INV-17, and no commit fails because of it."""
+    for at in itertools.count(1):
+        properties = {**PUBLISHED, "checkpoint.interval": 1}
+        table = build.make(
+            uri=tmp_path / str(at), table_type="mor", buckets=1, properties=properties
+        )
+        table.upsert(rows(range(6_000), v=1))
+        fault = Fault(kind, path="_d*", nth=at)
+        client, _ = open_wrapped(build.uri_of(table), lambda inner, f=fault: FaultStore(inner, [f]))
+        with suppress(SimulatedCrashError):
+            client.upsert(rows(range(0, 6_000, 2), v=2))
+        again = build.again(table)
+        assert again.maintenance.publish().targets[0].version == 2
+        for version in (1, 2):
+            assert shown(table, "deltalake", version) == held(table, version), (at, version)
+        if fault._seen < at:
+            break
+    assert at > 4, "a copy of vectors, a commit, a checkpoint and its hint at least"
+
+
+def test_publishers_at_once_write_one_log(tmp_path: Path) -> None:
+    lazy = {"publish": "delta", "publish.deadline": "0s", "checkpoint.interval": 3}
+    table = build.make(uri=tmp_path / "t", table_type="mor", properties=lazy, upsert=rows(1, v=0))
+    table.alter.set({"publish.deadline": "1h"})
+    first = commits(table)[0]
+
+    def write(worker: int) -> None:
+        mine = build.again(table)
+        for step in range(6):
+            mine.upsert(rows(step, 10 + worker, v=worker), on_conflict="retry")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    table.maintenance.publish()
+    newest = version_of(table)
+    assert commits(table) == list(range(first, newest + 1))
+    for version in range(first, newest + 1):
+        assert shown(table, "deltalake", version) == held(table, version), version
+
+
+def test_a_log_of_a_history_that_was_cut_off_is_brought_back(tmp_path: Path) -> None:
+    """An older backup of ``.meta`` was put back; the log still shows what was decided since."""
+    place, backup = tmp_path / "t", tmp_path / "backup"
+    table = build.make(uri=place, properties=PUBLISHED, upsert=rows(1, v=1))
+    shutil.copytree(place / ".meta", backup)
+    table.upsert(rows(2, v=2))
+    table.upsert(rows(3, v=3))
+    shutil.rmtree(place / ".meta")
+    shutil.copytree(backup, place / ".meta")
+    restored = Table.open(str(place))
+    assert "backup" in str(restored.inspect.publications()[0].problem)
+    for key in (7, 8, 9):
+        restored.upsert(rows(key, v=key))
+    restored.maintenance.publish()
+    (status,) = restored.inspect.publications()
+    assert (status.version, status.problem) == (version_of(restored), None)
+    assert shown(restored, "deltalake", commits(restored)[-1]) == held(
+        restored, version_of(restored)
+    )
+
+
+def test_a_store_that_cannot_decide_who_is_first_publishes_nothing(tmp_path: Path) -> None:
+    table = build.make(uri=tmp_path / "t", lock="process")
+
+    class Plain(WrappedStore):
+        @property
+        def capabilities(self) -> Capabilities:
+            return replace(super().capabilities, put_if_absent=False)
+
+    client, _ = open_wrapped(build.uri_of(table), Plain)
+    with pytest.raises(CapabilityMissingError):
+        client.alter.set({"publish": "delta"})
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b'{"version": "x"}', b"\xff", b"[" * 10**5])
+def test_a_damaged_hint_of_checkpoints_costs_nothing(tmp_path: Path, body: bytes) -> None:
+    every = {**PUBLISHED, "checkpoint.interval": 1}
+    table = build.make(uri=tmp_path / "t", properties=every, upsert=rows(1, v=1))
+    table._handle.store.put(LAST_CHECKPOINT, body)
+    table.upsert(rows(2, v=1))
+    newest = version_of(table)
+    assert shown(table, "deltalake", newest) == held(table, newest)
+    assert json.loads(table._handle.store.find(LAST_CHECKPOINT) or b"")["version"] == newest
+
+
+def test_a_clean_keeps_what_a_lagging_publication_shows(tmp_path: Path) -> None:
+    """INV-05 for readers of a published log: they have no pins."""
+    lazy = {"publish": "delta", **build.LITTLE}
+    table = build.make(uri=tmp_path / "t", properties=lazy, upsert=rows(range(9), v=1))
+    table.alter.set({"publish.deadline": "0s"})
+    behind = version_of(table) - 1
+    assert commits(table)[-1] == behind
+    table.upsert(rows(range(9), v=2))
+    publisher = delta_publisher(table._handle)
+    patch = pytest.MonkeyPatch()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("the log cannot be written")
+
+    patch.setattr(type(publisher._log), "put", refuse)
+    try:
+        with pytest.raises(OSError, match="cannot be written"):
+            table.maintenance.publish()
+        from plait.errors import StorageError
+
+        def fail(*_: object, **__: object) -> None:
+            raise StorageError("the log cannot be written")
+
+        patch.setattr(type(publisher._log), "put", fail)
+        report = table.maintenance.clean()
+        assert report.plan.horizon <= behind
+        table.maintenance.clean()
+        assert shown(table, "deltalake", behind) == held(table, behind)
+    finally:
+        patch.undo()
+    table.maintenance.publish()
+    report = table.maintenance.clean()
+    assert report.plan.horizon > behind
+    assert report.deleted
+    assert min(commits(table)) >= report.plan.horizon
+    for version in commits(table):
+        assert shown(table, "deltalake", version) == held(table, version)
+
+
+def test_a_clean_deletes_copies_of_vectors_with_their_files(tmp_path: Path) -> None:
+    properties = {**PUBLISHED, **build.LITTLE}
+    table = make(uri=tmp_path / "t", table_type="mor", properties=properties)
+    table.upsert(values(range(9_000), 1))
+    table.upsert(values(range(0, 9_000, 2), 2))
+    store = table._handle.store
+    assert list(store.list("_dv"))
+    table.maintenance.compact(full=True)
+    table.maintenance.clean()
+    table.maintenance.clean()
+    assert not list(store.list("_dv"))
+    assert not table.check.verify().problems
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t.alter.columns().rename("v", "w").commit(), "the new name"),
+        (lambda t: t.alter.columns().add("d", "int", default=7).commit(), "the default"),
+        (lambda t: t.alter.columns().widen("n", "bigint").commit(), "the new type"),
+    ],
+)
+def test_what_the_log_cannot_say_is_refused_before_the_change(
+    tmp_path: Path, change: Callable[[Table], object], said: str
+) -> None:
+    table = build.make("id bigint, v bigint, n int", uri=tmp_path / "t", properties=PUBLISHED)
+    table.upsert(rows(1, 2, v=1, n=pa.array([1, 2], pa.int32())))
+    before = version_of(table)
+    with pytest.raises(PublishRefusedError, match=said) as refused:
+        change(table)
+    assert refused.value.target == "delta"
+    assert version_of(table) == before
+    table.alter.set({"publish": ""})
+    change(table)
+    with pytest.raises(PublishRefusedError, match=said):
+        table.alter.set({"publish": "delta"})
+    table.layout.repush(buckets=2)
+    table.alter.set({"publish": "delta"})
+    newest = version_of(table)
+    assert shown(table, "deltalake", newest) == held(table, newest)
+
+
+def test_a_name_that_meant_another_column_is_refused(tmp_path: Path) -> None:
+    table = build.make("id bigint, v bigint", uri=tmp_path / "t", properties=PUBLISHED)
+    table.upsert(rows(1, v=1))
+    table.alter.columns().drop("v").commit()
+    with pytest.raises(PublishRefusedError, match="the name"):
+        table.alter.columns().add("v", "bigint").commit()
+    newest = version_of(table)
+    assert shown(table, "deltalake", newest) == held(table, newest)
+
+
+@pytest.mark.parametrize("value", ["paimon", "delta,delta", "delta;iceberg"])
+def test_unknown_formats_are_refused(tmp_path: Path, value: str) -> None:
+    with pytest.raises(OptionError):
+        build.make(uri=tmp_path / "t", properties={"publish": value})
+
+
+def test_hostile_commits_are_only_recognised() -> None:
+    body = b'{"add":{"path":"../../etc/passwd"}}\n{"add":{"path":"a%2Fb","deletionVector":[]}}\n'
+    found = read_foreign([body, b'{"remove":{"path":"a/b"}}'])
+    assert found.paths == {"../../etc/passwd", "a/b"}
+    assert set(found.added) == {("../../etc/passwd", "")}
+    assert read_mark(b'{"commitInfo":{"plait":{"version":-1}}}') is None
+    assert read_mark(b"[" * 10**6) is None

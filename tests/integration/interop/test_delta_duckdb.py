@@ -1,0 +1,82 @@
+"""DuckDB reads every published version (INV-17); the older one, whose extensions are packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.integration.interop.lives import PUBLISHED, held, make, values
+from tests.services.engines import DuckDB, place
+from tests.services.jars import in_ci
+from tests.support import build
+from tests.support.engines import comparable
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(
+        not (place().is_dir() or in_ci()), reason="python -m tests.services.engines was not run"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def duckdb() -> Iterator[DuckDB]:
+    with DuckDB() as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Give a table of many files with hidden rows, and a plain file with its rows."""
+    place_of = tmp_path_factory.mktemp("bounds")
+    table = make(uri=place_of / "t", table_type="mor", buckets=8, properties=PUBLISHED)
+    for part in range(6):
+        table.append(values(range(part * 200, part * 200 + 200), part))
+    table.delete(where="id > 1000")
+    pq.write_table(table.scan().to_arrow(), place_of / "rows.parquet")
+    return f"{place_of}/t", f"{place_of}/rows.parquet"
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_every_version_is_read_alike_by_duckdb(tmp_path: Path, duckdb: DuckDB, kind: str) -> None:
+    table = make(uri=tmp_path / "t", table_type=kind, properties=PUBLISHED)
+    table.upsert(values(range(20_000), 1))
+    table.upsert(values(range(0, 20_000, 2), 2))  # several vectors in one file
+    table.upsert(values(range(1, 20_000, 3), 3))
+    table.delete(where="whole < 0")
+    table.maintenance.compact(full=True)
+    table.versions.restore(version=2)
+    newest = table.upsert(values(range(19_990, 20_050), 4)).version
+    place_of = build.uri_of(table).removeprefix("file://")
+    for version in range(newest + 1):
+        sql = f"SELECT * FROM delta_scan('{place_of}', version = {version})"
+        assert comparable(duckdb.query(sql)) == held(table, version), version
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "id = 77",
+        "id BETWEEN 500 AND 510",
+        "whole > 2000000000",
+        "text LIKE 'éé%'",
+        "text > 'é'",
+        "real < 2",
+        "single = CAST(0.1 AS FLOAT)",
+        "money >= 9000000.01",
+        "\"at\" > TIMESTAMPTZ '2026-03-01 00:00:00.000001+00'",
+        "local <= TIMESTAMP '2026-01-08 00:00:00.000001'",
+        "day < DATE '1920-05-05'",
+        "tiny IS NULL",
+        "flag",
+    ],
+)
+def test_bounds_skip_no_row(read: tuple[str, str], duckdb: DuckDB, where: str) -> None:
+    place_of, rows = read
+    found = duckdb.query(f"SELECT id FROM delta_scan('{place_of}') WHERE {where}")
+    wanted = duckdb.query(f"SELECT id FROM read_parquet('{rows}') WHERE {where}")
+    assert sorted(found["id"].to_pylist()) == sorted(wanted["id"].to_pylist())
+    assert len(found)
