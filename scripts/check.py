@@ -123,6 +123,7 @@ FAST = "not processes and not spark and not s3 and not zookeeper and not kafka"
 CHECKS = (
     # Tests never fetch: what the Java servers need comes beforehand.
     Check("jars", 22, ("python", "-m", "tests.services.jars"), halves=4),
+    Check("engines", 10, ("python", "-m", "tests.services.engines"), halves=4),
     # No caches: they go by file, and miss that a module it imports has come or gone since.
     Check("lint", 3, ("ruff", "check", "--no-cache", *PATHS)),
     Check("format", 1, ("ruff", "format", "--check", *PATHS)),
