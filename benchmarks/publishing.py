@@ -71,11 +71,11 @@ def small(place: Path, commits: int) -> dict[str, object]:
         table.upsert(batch(2))
         calls[name] = sum(store.counts("metadata").values()) + sum(store.counts("data").values())
     medians = {name: statistics.median(times) for name, times in wall.items()}
-    worked = {name: statistics.median(times) for name, times in cpu.items()}
+    spent = {name: statistics.median(times) for name, times in cpu.items()}
     return {
         "commits": commits,
         "ratio_wall": round(medians["published"] / medians["plain"], 3),
-        "ratio_cpu": round(worked["published"] / worked["plain"], 3),
+        "ratio_cpu": round(spent["published"] / spent["plain"], 3),
         "median_ms": {name: round(value * 1000, 2) for name, value in medians.items()},
         "store_calls_a_commit": calls,
     }

@@ -67,6 +67,47 @@ def named() -> Golden:
     return golden
 
 
+def published() -> Golden:
+    """A Delta log beside the files; columns get other names, old ones come back, types widen."""
+    golden = Golden(
+        "published",
+        "id bigint, v int, s struct<a:int,b:string>",
+        record_key=("id",),
+        table_type="mor",
+        buckets=1,
+        properties={"publish": "delta", "publish.deadline": "1h", "checkpoint.interval": 3},
+    )
+    table, rows = golden.table, dict[int, Row]()
+    table.maintenance.publish()
+
+    def told() -> None:
+        golden.shows(rows.values())
+
+    rows |= {k: {"id": k, "v": k, "s": {"a": k, "b": "old"}} for k in range(4)}
+    table.upsert(golden.arrow(rows.values()))
+    told()
+    table.delete(where="id = 3")
+    rows.pop(3)
+    told()
+    table.alter.columns().rename("v", "w").rename("s.a", "c").widen("w", "bigint").commit()
+    for key in rows:
+        rows[key] = {"id": key, "w": key, "s": {"c": key, "b": "old"}}
+    told()
+    rows[1] = {"id": 1, "w": 1 << 40, "s": {"c": 7, "b": None}}
+    table.upsert(golden.arrow([rows[1]]))
+    told()
+    table.alter.columns().drop("w").add("v", "string", after="id").add("s.a", "date").commit()
+    for key, row in rows.items():
+        member = row["s"]
+        assert isinstance(member, dict)
+        rows[key] = {"id": key, "s": {**member, "a": None}, "v": None}
+    told()
+    rows[2] = {"id": 2, "s": {"c": 2, "b": "", "a": dt.date(2026, 1, 31)}, "v": "again"}
+    table.upsert(golden.arrow([rows[2]]))
+    told()
+    return golden
+
+
 def generated() -> Golden:
     """Columns come from others: from the start, later, under new names, and no longer."""
     golden = Golden(

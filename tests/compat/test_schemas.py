@@ -126,7 +126,7 @@ def laid_out(table: TableDef) -> TableDef:
     schema, layout = table.spec.schema, table.spec.layout
     layout = replace(layout, buckets=replace(layout.buckets, by=("id",)))
     first = schema.ids[schema.names[0]]
-    notes = {first: ColumnNote("a word", "1", "2", was_float=True, generated="n")}
+    notes = {first: ColumnNote("a word", "1", "2", was_float=True, generated="n", stored_name="m")}
     schema = replace(schema, notes=notes, checks=(Check("positive", "id > 0"),))
     spec = replace(table.spec, schema=schema, layout=layout)
     table = replace(table, spec=spec, schemas={schema.id: schema})

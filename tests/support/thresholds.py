@@ -151,6 +151,7 @@ FORMAT: Final[Mapping[str, str]] = {
     "read.join": "_ROW_BYTES",
     "read.points": "ANY",
     "services.maintenance.compaction": "_PERCENT",
+    "definition.evolving": "_SUFFIX_CHARS",
     "definition.table_def": "_FAR",
     "state.selected": "_PIECE_KEY",
     "storage.exclusive": "_RENAME_NOREPLACE",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from plait.errors import SchemaError
 from plait.model.evolution import Evolution
 from plait.model.order import recorded_order
 from plait.model.request import WriteRequest
-from plait.model.schema import Schema, admitted, ids_in, parts_of
+from plait.model.schema import NAME_CHARS_MAX, NO_NOTE, Schema, admitted, id_of, ids_in, parts_of
 from plait.model.steps import (
     AddCheck,
     AddColumn,
@@ -27,6 +27,8 @@ from plait.model.steps import (
 )
 
 _T = pa.types
+_SUFFIX_CHARS = 11
+"""A dash and the longest id."""
 
 
 def altered(table: TableDef, steps: Sequence[Step], *, since: int) -> TableDef | None:
@@ -67,10 +69,52 @@ def _after(table: TableDef, steps: Sequence[Step], *, since: int = 0) -> TableDe
         return None
     newest = max(table.schemas)
     number = newest + 1 if first.id == newest else newest + 2  # see TableDef.only_comments
-    schema = replace(evolution.schema, id=number)
+    schema = with_stored_names(replace(evolution.schema, id=number), table.schemas.values())
     after = table.laid_out(replace(renamed.spec, schema=schema), since=since)
     schemas = {**table.schemas, schema.id: schema}
     return replace(after, schemas=schemas, options=renamed.options, ttl=renamed.ttl)
+
+
+def with_stored_names(schema: Schema, others: Iterable[Schema]) -> Schema:
+    """Return a schema whose fields have in files the names that they always had there.
+
+    A new field gets its own name, unless a field beside it ever had that: then its id is added.
+    So nobody who finds columns by name takes one for another (RFC 0046).
+
+    Args:
+        schema: that the table is to have.
+        others: all that it had.
+    """
+    names: dict[int, str] = {}
+    taken: dict[int, set[str]] = {}
+    for each in others:
+        for number, (name, parent) in _names_in(each.stored).items():
+            names[number] = name
+            taken.setdefault(parent, set()).add(name.lower())
+    notes = dict(schema.notes)
+    for number, (name, parent) in _names_in(schema.arrow).items():
+        known = names.get(number)
+        if known is None:
+            known = name
+            while known.lower() in taken.get(parent, ()):
+                known = f"{known[: NAME_CHARS_MAX - _SUFFIX_CHARS]}-{number}"
+            taken.setdefault(parent, set()).add(known.lower())
+        note = replace(notes.get(number, NO_NOTE), stored_name=None if known == name else known)
+        if note != NO_NOTE:
+            notes[number] = note
+        else:
+            notes.pop(number, None)
+    return replace(schema, notes=notes)
+
+
+def _names_in(fields: Iterable[pa.Field], parent: int = 0) -> dict[int, tuple[str, int]]:
+    """Return by id the name of each column and member of a struct, and whose member it is."""
+    found: dict[int, tuple[str, int]] = {}
+    for each in fields:
+        number = id_of(each)
+        found[number] = each.name, parent
+        found |= _names_in(parts_of(each.type), number)
+    return found
 
 
 def _runs(steps: Sequence[Step]) -> Iterator[Step | list[AddColumn]]:

@@ -43,7 +43,8 @@ UNIQUE = "unique-table-1"
 GENERATED = "generated-columns-1"
 """What it must know to write a table with generated columns: it gives them their values."""
 PUBLISHED = "published-1"
-"""What it must know to write a table that is published in other formats (RFC 0046)."""
+"""What it must know to write a table that is published in other formats, or whose files have
+columns under other names (RFC 0046)."""
 WRITER_FEATURES = "writer-features-1"
 """Some features are needed by writers alone, and are listed apart."""
 KNOWN = (
@@ -240,7 +241,7 @@ def definition_features(table: Mapping[str, object]) -> tuple[str, ...]:
         CHECKS: any("checks" in schema for schema in _schemas(table)),
         UNIQUE: table.get("unique") == "table",
         GENERATED: any("generated" in field for field in _columns(table)),
-        PUBLISHED: published,
+        PUBLISHED: published or any(map(_is_stored_otherwise, _columns(table))),
     }
     return tuple(name for name, needed in needed_by_name.items() if needed)
 
@@ -251,6 +252,17 @@ def _columns(table: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
         fields = schema.get("fields")
         listed = fields if isinstance(fields, list) else ()
         yield from (each for each in listed if isinstance(each, Mapping))
+
+
+def _is_stored_otherwise(field: object) -> bool:
+    """Tell whether a field, or a part of it, has another name in files."""
+    if not isinstance(field, Mapping):
+        return False
+    kind = field.get("type")
+    parts: list[object] = []
+    for each in kind.values() if isinstance(kind, Mapping) else ():
+        parts += each if isinstance(each, list) else [each]
+    return "stored" in field or any(map(_is_stored_otherwise, parts))
 
 
 def _schemas(table: Mapping[str, object]) -> Iterator[Mapping[str, object]]:

@@ -1,7 +1,8 @@
 """What cannot be said in a published format, and is refused before it is decided (RFC 0046).
 
 Engines find the columns of a file by their names. So in a table that is published, each live file
-has each column under the name that the schema has for it, and no name that meant something else.
+has each column under the name that the schema says for files, and no name that meant something
+else. Schemas of this release see to it (``with_stored_names``); older ones did not.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from plait.errors import PublishRefusedError
+from plait.model.evolution import is_wider
 from plait.model.schema import Schema, id_of
 
 _REPUSH = "a repush writes every file anew: `Table.layout.repush()`, `tablectl repush URI`"
@@ -41,7 +43,7 @@ def require_publishable(
     """
     for target in targets:
         for each in file_schemas:
-            for misfit in _misfits(schema.arrow, each.arrow, "", schema):
+            for misfit in _misfits(schema.stored, each.stored, "", schema):
                 message = f"{target} cannot say {misfit.change} of column {misfit.column!r}"
                 raise PublishRefusedError(
                     f"{message}: {misfit.why}",
@@ -79,7 +81,7 @@ def _of_types(now: pa.DataType, then: pa.DataType, path: str, schema: Schema) ->
     inside = tuple(now.field(at) for at in range(now.num_fields))
     before = tuple(then.field(at) for at in range(then.num_fields))
     if not inside or not before:
-        if now != then:
+        if now != then and not is_wider(now, then):
             yield _Misfit(path, "the new type", f"files that are live have it as {then}")
     elif pa.types.is_struct(now):
         if {id_of(each) for each in inside}.isdisjoint(map(id_of, before)):

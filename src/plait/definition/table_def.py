@@ -152,7 +152,8 @@ class TableDef:
             REPLICAS: self.replicas,
             UNIQUE: self.spec.unique == UNIQUE_TABLE,
             GENERATED: any(each.generated for each in self.schemas.values()),
-            PUBLISHED: self.published,
+            PUBLISHED: self.published
+            or any(n.stored_name for each in self.schemas.values() for n in each.notes.values()),
         }
         return tuple(name for name, needed in needed_by_name.items() if needed)
 

@@ -155,10 +155,19 @@ def leaf_types(field: pa.Field) -> dict[str, pa.DataType]:
 
 def exact_leaves(schema: pa.Schema) -> list[str]:
     """Name the leaf columns whose statistics every engine reads alike: all but the floats."""
+    return [path for path, kind in _leaves(schema) if not _T.is_floating(kind)]
+
+
+def leaf_paths(schema: pa.Schema) -> list[str]:
+    """Name all leaf columns, in their order."""
+    return [path for path, _ in _leaves(schema)]
+
+
+def _leaves(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
     leaves: list[tuple[str, pa.DataType]] = []
     for field in schema:  # names may have dots, so two leaves may have one path
         leaves += leaf_types(field).items()
-    return [path for path, kind in leaves if not _T.is_floating(kind)]
+    return leaves
 
 
 def group_range(chunk: pq.ColumnChunkMetaData, kind: pa.DataType) -> Range:

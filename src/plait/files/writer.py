@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from plait.errors import BadRecordError, InvariantError
 from plait.files.data_file import RUN, Place, writing
+from plait.files.fitting import fitted
 from plait.files.footer import (
     GROUP_BYTES_FREE,
     Range,
@@ -22,6 +23,7 @@ from plait.files.footer import (
     footer_bytes,
     footer_hash,
     joined,
+    leaf_paths,
     named,
     parse_footer,
     unpacked_bytes,
@@ -79,8 +81,10 @@ class DataFileWriter:
         """The file's path in the table."""
         self._order, self._group_rows = order, group_rows
         self._schema = spec.schema.arrow
+        self._stored = spec.schema.stored
         if place.with_row_version:
             self._schema = self._schema.append(WRITTEN_FIELD)
+            self._stored = self._stored.append(WRITTEN_FIELD)
         self._floats: dict[str, list[Range]] = {name: [] for name in float_columns(spec)}
         self._groups: list[int] = []
         indexed = spec.keyed and order != KEY_ORDER and place.kind != RUN
@@ -95,15 +99,23 @@ class DataFileWriter:
             self._footers: list[pq.FileMetaData] = []
             self._parquet = pq.ParquetWriter(
                 self._sink,
-                self._schema,
+                self._stored,
                 compression=packed.codec,
                 compression_level=packed.level,
-                use_dictionary=True if dictionary is None else list(dictionary),
-                write_statistics=exact_leaves(self._schema),
+                use_dictionary=True if dictionary is None else self._as_stored(dictionary),
+                write_statistics=exact_leaves(self._stored),
                 write_page_checksum=True,
                 store_schema=False,  # Parquet's own types and field ids say it all
                 metadata_collector=self._footers,
             )
+
+    def _as_stored(self, leaves: Sequence[str]) -> list[str]:
+        """Return paths of leaf columns as the file has them."""
+        if self._stored is self._schema:
+            return list(leaves)
+        pairs = zip(leaf_paths(self._schema), leaf_paths(self._stored), strict=True)
+        wanted = set(leaves)
+        return [stored for path, stored in pairs if path in wanted]
 
     @property
     def rows(self) -> int:
@@ -161,9 +173,20 @@ class DataFileWriter:
         if self._index is not None:
             self._index.add(key_hashes(group, self._spec.key))
         with writing(self.path):
-            self._parquet.write_table(group, row_group_size=limit)
+            self._parquet.write_table(self._renamed(group), row_group_size=limit)
         self._held = [rest] if rest.num_rows else []
         self._held_rows, self._held_bytes = rest.num_rows, rest.nbytes
+
+    def _renamed(self, group: pa.Table) -> pa.Table:
+        """Return rows under the names that the file has for their columns, and their parts."""
+        if self._schema.equals(self._stored):
+            return group
+        pairs = zip(group.columns, self._schema, self._stored, strict=True)
+        columns = [
+            pa.chunked_array([fitted(each, *fields) for each in column.chunks], fields[1].type)
+            for column, *fields in pairs
+        ]
+        return pa.table(columns, schema=self._stored)
 
     def close(self) -> pa.Table:
         """Finish the file and return its record (ADDED, one row).

@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from plait.errors import CorruptMetadataError
 from plait.interop.delta_actions import (
     VECTORS,
+    DeltaSchema,
     Json,
     add_action,
     protocol,
     remove_action,
-    schema_features,
     table_action,
     vector_copy,
 )
@@ -43,7 +43,7 @@ ENGINE: Final = "plait"
 BEHIND_MAX: Final = 1_000
 """The most versions that are published one by one; further behind, they are left out."""
 INLINE_FILES_MAX: Final = 10_000
-"""Of a table with more files no client writes a checkpoint after its commit; services do."""
+"""The most live files of which a client writes a checkpoint after its commit; of more, services."""
 _LOSSES_MAX: Final = 100
 """Lost numbers after which a publisher gives way: others are at work."""
 _VECTORS_BYTES_MAX: Final = 1 << 30
@@ -130,8 +130,8 @@ class DeltaPublisher:
         if mark.version > state.version:
             return True
         rows = state.commits(self._store, since=mark.version - 1, columns=("version", "instant"))
-        instants = rows.filter(pc.equal(rows["version"], mark.version))["instant"].to_pylist()
-        return instants == [mark.instant]
+        at: list[str] = rows.filter(pc.equal(rows["version"], mark.version))["instant"].to_pylist()
+        return at == [mark.instant]
 
     def catch_up(
         self, state: TableState, *, late: Callable[[], bool], whole: bool = False
@@ -182,7 +182,7 @@ class DeltaPublisher:
         commits = self._commits(state, -1 if mark is None else mark.version)
         if mark is None and state.version == 0:
             first = commits[0]
-            began = self._mark(first, schema_features(state.table.schemas[first.schema_id]), 0)
+            began = self._mark(first, _schema_at(state, first.schema_id).features, 0)
             yield from self._put(state, tip, _Draft(began, self._header(state, began)), progress)
             return
         if mark is None or self._is_far_behind(state, mark, len(commits)):
@@ -241,7 +241,7 @@ class DeltaPublisher:
         )
 
     def _header(self, state: TableState, mark: Mark) -> tuple[Json, Json]:
-        schema = state.table.schemas[mark.schema_id]
+        schema = _schema_at(state, mark.schema_id)
         table = table_action(
             self._identity, schema, mark.features, start=mark.start, start_ms=mark.start_ms
         )
@@ -302,7 +302,9 @@ class DeltaPublisher:
             )
             for each in shown
         ]
-        features = before.features | schema_features(schemas[commit.schema_id])
+        features = before.features
+        if commit.schema_id != before.schema_id:
+            features |= _schema_at(state, commit.schema_id).features
         if any(each["masked"] for each in shown):
             features |= {VECTORS}
         mark = self._mark(commit, features, number, before)
@@ -388,7 +390,7 @@ class DeltaPublisher:
             number = tip.number + commit.version - before.version
             left = commit.version - before.version - 1
         live = state.folded(self._store, bounds=True).live(commit.version)
-        features = schema_features(state.table.schemas[commit.schema_id])
+        features = _schema_at(state, commit.schema_id).features
         if before is not None:
             features |= before.features
         if pc.any(pc.greater(live["masked"], 0)).as_py():
@@ -400,6 +402,10 @@ class DeltaPublisher:
         for then in self._put(state, leapt, _Draft(mark, self._header(state, mark)), progress):
             progress.left_out += left
             yield then
+
+
+def _schema_at(state: TableState, number: int) -> DeltaSchema:
+    return DeltaSchema.of(state.table.schemas, number)
 
 
 def _at(changed: pa.Table, version: int) -> pa.Table:

@@ -8,19 +8,22 @@ told in RFC 0046.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 
 from plait.errors import CorruptMetadataError
-from plait.model.schema import Schema, id_of
+from plait.model.evolution import is_wider, kinds_of
+from plait.model.schema import NO_NOTE, Schema, id_of, ids_in, parts_of
 
 Json: TypeAlias = dict[str, object]
 
@@ -30,7 +33,9 @@ CLOCK_FEATURE: Final = "inCommitTimestamp"
 VECTORS: Final = "deletionVectors"
 NTZ: Final = "timestampNtz"
 NOT_NULL: Final = "invariants"
-_READER_TOO: Final = (VECTORS, NTZ)
+MAPPING: Final = "columnMapping"
+WIDENING: Final = "typeWidening"
+_READER_TOO: Final = (VECTORS, NTZ, MAPPING, WIDENING)
 """The features that a reader must know, too."""
 _DIRECTORY: Final = "_dv"
 _VECTOR_NAME: Final = "deletion_vector_{}.bin"
@@ -62,54 +67,109 @@ _T = pa.types
 # --- schema -------------------------------------------------------------------------------------
 
 
-def schema_text(schema: Schema) -> str:
-    """Write a schema as Delta does."""
-    fields = [_field(each, schema) for each in schema.arrow]
-    return json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"))
+@dataclass(frozen=True, slots=True)
+class DeltaSchema:
+    """A schema as a Delta log says it."""
+
+    schema: Schema
+    older: tuple[Schema, ...] = ()
+    """The schemas that the table had before, oldest first: files may have narrower types."""
+
+    @classmethod
+    def of(cls, schemas: Mapping[int, Schema], number: int) -> Self:
+        """Take one of the schemas of a table, by its id."""
+        older = sorted(each for each in schemas if each < number)
+        return cls(schemas[number], tuple(schemas[each] for each in older))
+
+    @property
+    def features(self) -> frozenset[str]:
+        """The features of Delta that these columns need."""
+        every = tuple(_every_field(self.schema.arrow))
+        found = set()
+        if any(_T.is_timestamp(each.type) and each.type.tz is None for each in every):
+            found.add(NTZ)
+        if any(not each.nullable for each in every):
+            found.add(NOT_NULL)
+        if any(note.stored_name for note in self.schema.notes.values()):
+            found.add(MAPPING)
+        if self._widened():
+            found.add(WIDENING)
+        return frozenset(found)
+
+    def text(self, features: Collection[str]) -> str:
+        """Write it as Delta does, in a log with these features."""
+        widened = self._widened()
+        fields = [self._field(each, features, widened) for each in self.schema.arrow]
+        return json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"))
+
+    def _widened(self) -> Mapping[int, list[pa.DataType]]:
+        """Return by id the types that fields had before, narrowest first, and have now."""
+        if not self.older:
+            return {}
+        now = dict(kinds_of(self.schema.arrow))
+        found: dict[int, list[pa.DataType]] = {}
+        for each in self.older:
+            for number, kind in kinds_of(each.arrow):
+                chain = found.setdefault(number, [])
+                if number in now and is_wider(now[number], kind) and kind not in chain:
+                    chain.append(kind)
+        return {number: [*chain, now[number]] for number, chain in found.items() if chain}
+
+    def _field(
+        self,
+        field: pa.Field,
+        features: Collection[str],
+        widened: Mapping[int, Sequence[pa.DataType]],
+    ) -> Json:
+        note = self.schema.notes.get(id_of(field), NO_NOTE)
+        metadata: Json = {"comment": note.comment} if note.comment else {}
+        if MAPPING in features:
+            metadata["delta.columnMapping.id"] = id_of(field)
+            metadata["delta.columnMapping.physicalName"] = note.stored_name or field.name
+        changes = list(_changes(field, "", widened))
+        if changes:
+            metadata["delta.typeChanges"] = changes
+
+        def member(inner: pa.Field) -> Json:
+            return self._field(inner, features, widened)
+
+        kind = _type(field.type, member)
+        return {"name": field.name, "type": kind, "nullable": field.nullable, "metadata": metadata}
 
 
-def _field(field: pa.Field, schema: Schema) -> Json:
-    note = schema.notes.get(id_of(field))
-    metadata = {"comment": note.comment} if note is not None and note.comment else {}
-    return {
-        "name": field.name,
-        "type": _type(field.type, schema),
-        "nullable": field.nullable,
-        "metadata": metadata,
-    }
+def _changes(
+    field: pa.Field, path: str, widened: Mapping[int, Sequence[pa.DataType]]
+) -> Iterator[Json]:
+    """Say how the type of a field widened, and those of elements in it that are no members."""
+    for before, after in itertools.pairwise(widened.get(id_of(field), ())):
+        said: Json = {"fromType": _plain_type(before), "toType": _plain_type(after)}
+        yield {**said, "fieldPath": path} if path else said
+    if _T.is_list(field.type) or _T.is_map(field.type):
+        for part in parts_of(field.type):
+            yield from _changes(part, f"{path}.{part.name}" if path else part.name, widened)
 
 
-def _type(kind: pa.DataType, schema: Schema) -> object:
+def _type(kind: pa.DataType, member: Callable[[pa.Field], Json]) -> object:
     if _T.is_struct(kind):
-        return {"type": "struct", "fields": [_field(each, schema) for each in kind.fields]}
+        return {"type": "struct", "fields": [member(each) for each in kind.fields]}
     if _T.is_list(kind):
         item = kind.value_field
-        return {
-            "type": "array",
-            "elementType": _type(item.type, schema),
-            "containsNull": item.nullable,
-        }
+        element = _type(item.type, member)
+        return {"type": "array", "elementType": element, "containsNull": item.nullable}
     if _T.is_map(kind):
         return {
             "type": "map",
-            "keyType": _type(kind.key_type, schema),
-            "valueType": _type(kind.item_type, schema),
+            "keyType": _type(kind.key_type, member),
+            "valueType": _type(kind.item_type, member),
             "valueContainsNull": kind.item_field.nullable,
         }
+    return _plain_type(kind)
+
+
+def _plain_type(kind: pa.DataType) -> str:
     if _T.is_decimal128(kind):
         return f"decimal({kind.precision},{kind.scale})"
     return _PLAIN[str(kind)]
-
-
-def schema_features(schema: Schema) -> frozenset[str]:
-    """Return the features of Delta that the columns of a schema need."""
-    every = tuple(_every_field(schema.arrow))
-    found = set()
-    if any(_T.is_timestamp(each.type) and each.type.tz is None for each in every):
-        found.add(NTZ)
-    if any(not each.nullable for each in every):
-        found.add(NOT_NULL)
-    return frozenset(found)
 
 
 def _every_field(fields: Iterable[pa.Field]) -> Iterator[pa.Field]:
@@ -133,7 +193,7 @@ def protocol(features: Iterable[str]) -> Json:
 
 
 def table_action(
-    identity: str, schema: Schema, features: Iterable[str], *, start: int, start_ms: int
+    identity: str, schema: DeltaSchema, features: Collection[str], *, start: int, start_ms: int
 ) -> Json:
     """Return the action that says what the table is.
 
@@ -150,11 +210,17 @@ def table_action(
         configuration["delta.inCommitTimestampEnablementTimestamp"] = str(start_ms)
     if VECTORS in features:
         configuration["delta.enableDeletionVectors"] = "true"
+    if MAPPING in features:
+        configuration["delta.columnMapping.mode"] = "name"
+        most = max(ids_in(schema.schema.arrow))
+        configuration["delta.columnMapping.maxColumnId"] = str(most)
+    if WIDENING in features:
+        configuration["delta.enableTypeWidening"] = "true"
     return {
         "metaData": {
             "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"plait:{identity}")),
             "format": {"provider": "parquet", "options": {}},
-            "schemaString": schema_text(schema),
+            "schemaString": schema.text(features),
             "partitionColumns": [],
             "configuration": configuration,
             "createdTime": start_ms,
@@ -254,7 +320,7 @@ def _statistics(file: Mapping[str, object], schemas: Mapping[int, Schema]) -> Js
     schema = schemas[int(str(file["schema_id"]))]
     told = _told(file)
     lower, upper, nulls = {}, {}, {}
-    for field in schema.arrow:
+    for field in schema.stored:
         entry = told.get(str(id_of(field)))
         if entry is None:
             continue

@@ -117,6 +117,8 @@ class ColumnNote:
     """Whether it was a float and is a double, so that bounds of older files are texts of floats."""
     generated: str | None = None
     """The expression that gives each row its value; None: rows bring it (RFC 0031)."""
+    stored_name: str | None = None
+    """The name under which files have it, where that is not its own (RFC 0046)."""
 
 
 NO_NOTE: Final = ColumnNote()
@@ -185,6 +187,17 @@ class Schema:
         )
 
     @cached_property
+    def stored(self) -> pa.Schema:
+        """The columns as files have them that are written under this schema.
+
+        A field that is renamed keeps its name in files, so that other engines, which find columns
+        by name, find it in files from before and after.
+        """
+        if not any(note.stored_name for note in self.notes.values()):
+            return self.arrow
+        return pa.schema([_stored(each, self.notes) for each in self.arrow])
+
+    @cached_property
     def ids(self) -> Mapping[str, int]:
         """The id of each column, by its name."""
         return {each.name: id_of(each) for each in self.arrow}
@@ -209,6 +222,8 @@ class Schema:
                 raise ValueError(_too_many(()))
             fields = [_field_from(item, 0, notes) for item in listed]
             _require_kept(fields)
+            if any(note.stored_name is not None for note in notes.values()):
+                _require_kept([_stored(each, notes) for each in fields])
             number = entry["id"]
             if type(number) is not int or not 0 <= number < _ID_END:
                 raise TypeError(number)
@@ -449,7 +464,21 @@ def _field_json(field: pa.Field, notes: Mapping[int, ColumnNote]) -> dict[str, o
         **({} if note.default is None else {"default": note.default}),
         **({"was": type_name(pa.float32())} if note.was_float else {}),
         **({} if note.generated is None else {"generated": note.generated}),
+        **({} if note.stored_name is None else {"stored": note.stored_name}),
     }
+
+
+def _stored(field: pa.Field, notes: Mapping[int, ColumnNote]) -> pa.Field:
+    """Return a field under the name that files have for it, its parts too."""
+    name = notes.get(id_of(field), NO_NOTE).stored_name or field.name
+    kind = field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_stored(child, notes) for child in kind.fields])
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_stored(kind.value_field, notes))
+    elif pa.types.is_map(kind):
+        kind = pa.map_(*(_stored(each, notes) for each in (kind.key_field, kind.item_field)))
+    return field.with_type(kind).with_name(name)
 
 
 def _type_json(kind: pa.DataType, notes: Mapping[int, ColumnNote]) -> object:
@@ -469,8 +498,9 @@ def _field_from(value: object, depth: int, notes: dict[int, ColumnNote]) -> pa.F
         raise TypeError(value)
     kind = _type_from(entry["type"], depth, notes)
     initial, default, was = (_text(entry, each) for each in ("initial", "default", "was"))
-    generated = _text(entry, "generated")
-    note = ColumnNote(str(entry.get("comment", "")), initial, default, was is not None, generated)
+    generated, stored = _text(entry, "generated"), _text(entry, "stored")
+    comment = str(entry.get("comment", ""))
+    note = ColumnNote(comment, initial, default, was is not None, generated, stored)
     if note != NO_NOTE:
         notes[number] = note
     return pa.field(name, kind, nullable, {FIELD_ID: str(number).encode()})

@@ -51,7 +51,7 @@ class StoredColumns:
 
     def _stored(self, name: str) -> pa.Field | None:
         number = self.reading.ids[name]
-        return next((field for field in self.written.arrow if id_of(field) == number), None)
+        return next((field for field in self.written.stored if id_of(field) == number), None)
 
 
 def in_columns_of(plan: WritePlan, frames: Sequence[DataFrame], old: Schema) -> list[DataFrame]:

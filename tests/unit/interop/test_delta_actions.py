@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from plait.interop.delta_actions import add_action, protocol, remove_action, schema_text, z85
+from plait.interop.delta_actions import DeltaSchema, add_action, protocol, remove_action, z85
 from plait.model.schema import Schema
 
 KINDS = {
@@ -108,7 +108,7 @@ def test_readers_need_no_more_than_the_features_that_are_theirs(
 def test_every_type_of_a_column_has_a_name() -> None:
     nested = pa.struct([pa.field("x", pa.map_(pa.string(), pa.list_(pa.int16())), nullable=False)])
     schema = Schema.create(pa.schema([*SCHEMA.arrow, pa.field("deep", nested)]))
-    fields = {each["name"]: each for each in json.loads(schema_text(schema))["fields"]}
+    fields = {each["name"]: each for each in json.loads(DeltaSchema(schema).text(()))["fields"]}
     assert fields["wide"]["type"] == "decimal(16,2)"
     assert fields["local"]["type"] == "timestamp_ntz"
     inner = fields["deep"]["type"]["fields"][0]
