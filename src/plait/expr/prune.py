@@ -91,6 +91,61 @@ def may_match(predicate: Predicate, known: Mapping[str, Bounds | pa.Array], plac
     return _known(holds(predicate, Sides.of(**{TARGET: rows})))
 
 
+def satisfied(predicate: Predicate, known: Mapping[str, Bounds], places: int) -> Flags:
+    """Tell for each place whether the predicate is TRUE for every row there, as bounds prove it.
+
+    Args:
+        predicate: a bound predicate.
+        known: the bounds of columns; nothing is known of other columns.
+        places: the number of places; the length of each array.
+    """
+    match predicate:
+        case And(items):
+            return functools.reduce(np.logical_and, (satisfied(p, known, places) for p in items))
+        case Or(items):
+            return functools.reduce(np.logical_or, (satisfied(p, known, places) for p in items))
+        case Literal(text):
+            return np.full(places, text == "true")
+    column = _column_of(predicate)
+    if column is None or len(column.path) > 1 or column.path[0] not in known:
+        return np.zeros(places, dtype=np.bool_)
+    return _all_within(predicate, known[column.path[0]])
+
+
+def _all_within(leaf: Predicate, known: Bounds) -> Flags:
+    if isinstance(leaf, IsNull):
+        return ~known.has_values if not leaf.negated else ~known.has_nulls
+    # A bound that is NaN compares as false with everything: it proves nothing.
+    no_nulls = ~known.has_nulls
+    match leaf:
+        case Compare(_, op, Literal() as value):
+            return no_nulls & _all_compared(op, value, known)
+        case In(_, values, False) if len(values) <= LOOKED_AT_MAX:
+            each = (_all_compared("=", value, known) for value in values)
+            return no_nulls & functools.reduce(np.logical_or, each)
+        case In(_, values, True) if len(values) <= LOOKED_AT_MAX:
+            each = (_all_compared("!=", value, known) for value in values)
+            return no_nulls & functools.reduce(np.logical_and, each)
+    return np.zeros(len(known.rows), dtype=np.bool_)
+
+
+def _all_compared(op: str, value: Literal, known: Bounds) -> Flags:
+    scalar, lower, upper = value.scalar, known.lower, known.upper
+    match op:
+        case "=":
+            return _known(pc.equal(lower, scalar)) & _known(pc.equal(upper, scalar))
+        case "!=":
+            return _known(pc.greater(lower, scalar)) | _known(pc.less(upper, scalar))
+        case "<":
+            return _known(pc.less(upper, scalar))
+        case "<=":
+            return _known(pc.less_equal(upper, scalar))
+        case ">":
+            return _known(pc.greater(lower, scalar))
+        case _:
+            return _known(pc.greater_equal(lower, scalar))
+
+
 def _column_of(leaf: Predicate) -> Column | None:
     match leaf:
         case Compare(Column() as column, _, Literal()) | In(Column() as column):

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from plait.expr import TRUE, Predicate, Where, columns_read, parse_where
 from plait.expr.evaluate import Sides, holds
+from plait.expr.implied import implied
 from plait.expr.prune import Bounds, Flags, may_match
 from plait.expr.tree import TARGET, Arrow, leaves
 from plait.files.footer import Range
@@ -30,6 +31,8 @@ class Condition:
     """What it looks at, in the schema's order."""
     keys: Hashes | None = field(default=None, compare=False)
     """The hashes of the record keys that a row must have, each once; None: of any."""
+    implied: Predicate = field(default=TRUE, compare=False)
+    """What follows from it in our terms, for pruning: itself, where no part is Arrow's."""
 
     @classmethod
     def of(cls, where: Where, schema: pa.Schema) -> Self | None:
@@ -41,9 +44,10 @@ class Condition:
         predicate = parse_where(where, schema)
         if predicate == TRUE:
             return None
-        names = _looked_at(predicate, schema)
+        names, foreign = _looked_at(predicate, schema)
         columns = tuple(name for name in schema.names if name in names)
-        return cls(predicate, schema, columns)
+        follows = implied(predicate, schema) if foreign else predicate
+        return cls(predicate, schema, columns, implied=follows)
 
     def matches(self, rows: pa.RecordBatch) -> Flags:
         """Tell for each row whether the predicate is true of it."""
@@ -63,19 +67,24 @@ class Condition:
             for group in range(count)
         ]
         bounds = group_bounds(ranges, kinds)
-        chosen: list[int] = np.flatnonzero(may_match(self.predicate, bounds, count)).tolist()
+        chosen: list[int] = np.flatnonzero(may_match(self.implied, bounds, count)).tolist()
         return chosen
 
 
-def _looked_at(predicate: Predicate, schema: pa.Schema) -> frozenset[str]:
-    """Name the columns to read; of a pyarrow expression those that it cannot do without."""
+def _looked_at(predicate: Predicate, schema: pa.Schema) -> tuple[frozenset[str], bool]:
+    """Name the columns to read; of a pyarrow expression those that it cannot do without.
+
+    Tell also whether a part is a pyarrow expression.
+    """
     names: set[str] = set()
+    foreign = False
     for leaf in leaves(predicate):
         if isinstance(leaf, Arrow):
+            foreign = True
             names.update(_named_in(leaf.expression, schema))
         else:
             names.update(columns_read(leaf) or ())
-    return frozenset(names)
+    return frozenset(names), foreign
 
 
 def _named_in(expression: pc.Expression, schema: pa.Schema) -> Sequence[str]:
