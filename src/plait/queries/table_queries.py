@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pyarrow as pa
 
+from plait.errors import TableNotFoundError
+from plait.expr import Where
+from plait.model.consent import Consent
+from plait.model.store_address import StoreAddress
 from plait.queries.lookup import look_up
+from plait.queries.opening import open_expected
 from plait.queries.pins import pin, pin_changes
 from plait.read.change_scan import ChangeScan
 from plait.read.plan import filter_where
-from plait.read.scan import Pinned, Scan
+from plait.read.scan import Asked, Pinned, Scan
+from plait.read.splits import require_shared
+from plait.storage import open_store
 from plait.txn.read_pin import release_with
 from plait.txn.table_handle import Namespace, TableHandle
 from plait.txn.time_travel import Bound, Moment
-
-if TYPE_CHECKING:
-    from plait.expr import Where
 
 
 def open_scan(
@@ -27,16 +31,49 @@ def open_scan(
     *,
     version: int | None = None,
     as_of: Moment | None = None,
+    limit: int | None = None,
 ) -> Scan:
     """Pin a version and return a scan of it; see ``Table.scan``."""
     snapshot, lease = pin(handle, version, as_of, filter_where(where))
     try:
-        scan = Scan(handle.store, snapshot, columns=columns, where=where)
+        scan = Scan(
+            handle.store,
+            snapshot,
+            columns=columns,
+            where=where,
+            limit=limit,
+            reopening=partial(_reopening, handle),
+        )
     except BaseException:
         lease.release()
         raise
     release_with(scan, lease)
     return scan
+
+
+def _reopening(
+    handle: TableHandle, asked: Asked
+) -> tuple[Callable[..., Scan], tuple[StoreAddress, str, Asked]]:
+    """Return what a pickled scan holds: the table, and what was asked of it."""
+    return scan_again, (handle.store.address, handle.identity, asked)
+
+
+def scan_again(address: StoreAddress, identity: str, asked: Asked) -> Scan:
+    """Open the table of a scan that was pickled, and pin the same version in this process.
+
+    Raises:
+        CapabilityMissingError: the table is in the memory of another process.
+        ConsentError: ZooKeeper decides the slots, and ``PLAIT_ALLOW`` does not name its servers.
+        InstantExpiredError: the version was cleaned in the meantime.
+        TableNotFoundError: the table is gone, or another one is in its place.
+    """
+    require_shared(open_store(address))
+    handle = open_expected(address.uri, dict(address.options), consent=Consent.of(None))
+    if handle.identity != identity:
+        message = f"the table at {address.uri} is not the one that was scanned"
+        raise TableNotFoundError(message, hint="scan the table that is there now", uri=address.uri)
+    version, columns, where, limit = asked
+    return open_scan(handle, columns, where, version=version, limit=limit)
 
 
 class Reads(Namespace):
@@ -49,6 +86,7 @@ class Reads(Namespace):
         *,
         version: int | None = None,
         as_of: Moment | None = None,
+        limit: int | None = None,
     ) -> Scan:
         """Pin a version and return a scan of it; no data is read yet.
 
@@ -57,16 +95,37 @@ class Reads(Namespace):
         Args:
             columns: column names, in the order wanted; all by default. With the property
                 ``rows.written`` also ``_written``, the version that wrote the row.
-            where: SQL text or a pyarrow expression. Arrow evaluates an expression for each row: it
-                prunes no files and cannot be passed to Spark.
+            where: SQL text or a pyarrow expression. Arrow evaluates an expression for each row, so
+                Arrow says what it makes of nulls and NaN. It cannot be passed to Spark.
             version: the version to read; the newest by default.
             as_of: an instant, an aware datetime, ISO text, or ms since the epoch.
+            limit: the most rows to return; any of them. No more files are opened than these need.
 
         Raises:
             InstantNotFoundError: no such version.
             InstantExpiredError: the version was cleaned.
         """
-        return open_scan(self._handle, columns, where, version=version, as_of=as_of)
+        return open_scan(self._handle, columns, where, version=version, as_of=as_of, limit=limit)
+
+    def head(self, rows: int = 5, columns: str | Sequence[str] | None = None) -> pa.Table:
+        """Return some rows of the newest version, in no particular order.
+
+        Args:
+            rows: how many.
+            columns: column names, in the order wanted; all by default.
+
+        Raises:
+            OptionError: ``rows`` is no number of rows.
+
+        >>> import pyarrow as pa
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-head", "id bigint", record_key=["id"])
+        >>> t.upsert(pa.table({"id": range(100)})).version
+        1
+        >>> t.head(3).num_rows
+        3
+        """
+        return self.scan(columns).head(rows)
 
     def get(self, keys: object, columns: str | Sequence[str] | None = None) -> pa.Table:
         """Return the rows of some record keys, in no particular order.
@@ -141,7 +200,8 @@ class Reads(Namespace):
     def snapshot(self, *, version: int | None = None, as_of: Moment | None = None) -> Pinned:
         """Pin a version; its files are kept until the snapshot is dropped."""
         snapshot, lease = pin(self._handle, version, as_of)
-        pinned = Pinned(self._handle.store, snapshot)
+        again = partial(_reopening, self._handle)
+        pinned = Pinned(self._handle.store, snapshot, again)
         release_with(pinned, lease)
         return pinned
 

@@ -39,6 +39,10 @@ class Frames(ABC):
         """Keep something alive for as long as this, such as what holds its lease."""
         self._kept = owner
 
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Stream the rows as record batches: ``for batch in scan``."""
+        return self._batches()
+
     def to_reader(self) -> pa.RecordBatchReader:
         """Stream the rows as record batches in bounded memory."""
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())

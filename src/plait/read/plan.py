@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from plait.errors import CorruptMetadataError
 from plait.expr import Predicate, Where, columns_read, key_points
-from plait.expr.prune import Flags, may_match
+from plait.expr.prune import Flags, may_match, satisfied
 from plait.expr.tree import all_of, conjuncts
 from plait.files.bounds import Kinds, file_bounds
 from plait.files.hash import Hashes, bucket_of, key_hashes, sorted_once
@@ -26,6 +26,7 @@ from plait.model.bucket import UNKEYED, Partition, partition_parse, partition_te
 from plait.model.partitioning import PartitionField
 from plait.model.plain import Plain
 from plait.model.plan import Snapshot, TableSpec
+from plait.model.schema import Schema
 from plait.model.value import from_raws, is_plain, texts_of
 from plait.read.condition import Condition
 
@@ -81,7 +82,7 @@ def filter_where(where: Where) -> FileFilter:
         def matching(files: pa.Table) -> Flags:
             with_stats = files.append_column("stats", pa.nulls(files.num_rows, pa.string()))
             bounds = file_bounds(with_stats, bounded, schema)
-            return may_match(condition.predicate, bounds, files.num_rows)
+            return may_match(condition.implied, bounds, files.num_rows)
 
         return FileCriteria(by_partition, kinds, matching)
 
@@ -105,7 +106,7 @@ class ScanPlan(Plain):
 
     KEYS = (
         "version columns files_total files_read=files.num_rows pruned_by_partition "
-        "pruned_by_bucket pruned_by_bounds rows_max=rows size_bytes"
+        "pruned_by_bucket pruned_by_bounds pruned_by_limit rows_max=rows size_bytes"
     )
 
     version: int
@@ -118,6 +119,33 @@ class ScanPlan(Plain):
     pruned_by_partition: int
     pruned_by_bucket: int
     pruned_by_bounds: int
+    pruned_by_limit: int = 0
+    """Files that are not needed for the rows of a limit; known only where every row is wanted."""
+
+    def limited(self, rows: int) -> ScanPlan:
+        """Return a plan that reads the first files in which there are so many rows."""
+        if self.condition is not None:
+            return self
+        live = pc.cumulative_sum(pc.subtract(self.files["rows"], self.files["masked"]))
+        # The files before the one in which the last of these rows is, and that one.
+        needed = (_sum(pc.less(live, rows).cast(pa.int64())) + 1) if rows else 0
+        kept = self.files.slice(0, needed)
+        return replace(self, files=kept, pruned_by_limit=self.files.num_rows - kept.num_rows)
+
+    def counted(self, schema: Schema) -> tuple[int, ScanPlan]:
+        """Count the rows of files of which bounds prove that every row matches.
+
+        Return a plan of the others, too. Bounds say what is in a file, also of its hidden rows.
+
+        Raises:
+            CorruptMetadataError: bounds in the metadata are damaged.
+        """
+        if self.condition is None:
+            return self.rows, replace(self, files=self.files.slice(0, 0))
+        bounds = file_bounds(self.files, self.condition.columns, schema)
+        flags = satisfied(self.condition.predicate, bounds, self.files.num_rows)
+        proven = replace(self, files=self.files.filter(pa.array(flags)))
+        return proven.rows, replace(self, files=self.files.filter(pa.array(~flags)))
 
     @property
     def rows(self) -> int:
@@ -151,12 +179,12 @@ def plan_scan(
     if condition is not None and counts[0]:
         by_partition, rest = _by_partition(files, condition, spec)
         files = _kept(files, by_partition, counts)
-        keys = _hashes(condition.predicate, spec, spec.key)
-        files = _kept(files, _by_bucket(files, condition.predicate, spec), counts)
+        keys = _hashes(condition.implied, spec, spec.key)
+        files = _kept(files, _by_bucket(files, condition.implied, spec), counts)
         counts[1:] = [count + snapshot.unmatched for count in counts[1:]]
         if rest is not None:
             bounds = file_bounds(files, rest.columns, spec.schema)
-            files = _kept(files, may_match(rest.predicate, bounds, files.num_rows), counts)
+            files = _kept(files, may_match(rest.implied, bounds, files.num_rows), counts)
         condition = None if rest is None else replace(rest, keys=keys)
     pruned = [before - after for before, after in itertools.pairwise(counts)]
     by_reason = dict(zip(("partition", "bucket", "bounds"), pruned, strict=False))
@@ -210,11 +238,11 @@ def judge_partitions(texts: pa.Array, condition: Condition, spec: TableSpec) -> 
         known = known_of(partitions, spec) | decided_in(partitions, spec)
     except ValueError as error:
         raise _damaged(error) from error
-    flags = may_match(condition.predicate, known, len(texts))
+    flags = may_match(condition.implied, known, len(texts))
     for at, part in enumerate(spec.fields):
         # A function of one's own may be another one in each process, so no file is skipped by it.
         judged = part.is_ordered or part.is_custom
-        named = None if judged else _values_asked(part, condition.predicate, spec)
+        named = None if judged else _values_asked(part, condition.implied, spec)
         if named is not None:
             flags = flags & np.array([each[at] in named for each in partitions], np.bool_)
     return flags

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 import pyarrow as pa
 
-from plait.errors import PredicateError, SchemaMismatchError
+from plait.errors import OptionError, PredicateError, SchemaMismatchError
 from plait.expr import Where, parse_where, to_json
+from plait.expr.tree import all_of
 from plait.files.data_file import LiveFile, live_files
 from plait.model.plan import Snapshot
 from plait.model.schema import WRITTEN_FIELD, column_of, names_of, unknown_column
@@ -18,7 +20,16 @@ from plait.read.ahead import read_ahead
 from plait.read.frames import Frames
 from plait.read.plan import ScanPlan, plan_scan
 from plait.read.slices import SliceReader
+from plait.read.splits import SPLIT_BYTES, Split, divide
 from plait.storage.port import Store
+
+if TYPE_CHECKING:
+    from plait.read.dataset import ScanDataset
+
+Asked: TypeAlias = tuple[int, Sequence[str], Where, int | None]
+"""A version, and the columns, the predicate and the limit of a scan of it."""
+Reopening: TypeAlias = Callable[[Asked], tuple[Callable[..., "Scan"], tuple[object, ...]]]
+"""Says how another process pins the same anew, in the form of ``__reduce__``."""
 
 WIDTH_MAX: Final = 4
 """How many groups of files are read at once."""
@@ -34,7 +45,11 @@ class Scan(Frames):
     rows, in no particular order. Batches are streamed: at most 12 of them, of about 16 MiB each,
     are in memory at once.
 
-    DuckDB, Polars and others also take a scan directly, through ``__arrow_c_stream__``.
+    DuckDB, Polars and others also take a scan directly, through ``__arrow_c_stream__``. They then
+    read all of it: ``to_dataset`` gives them what they can push columns and predicates into.
+
+    A scan of a table that other processes can reach can be pickled. Unpickled, it has opened the
+    table and pinned the same version there.
     """
 
     def __init__(
@@ -44,6 +59,8 @@ class Scan(Frames):
         *,
         columns: str | Sequence[str] | None = None,
         where: Where = None,
+        limit: int | None = None,
+        reopening: Reopening | None = None,
     ) -> None:
         """Pin a snapshot.
 
@@ -53,18 +70,24 @@ class Scan(Frames):
             columns: the columns to return, in this order; None: all. ``_written`` is the version
                 that wrote the row, where the table has the property ``rows.written``.
             where: SQL text, a pyarrow expression or a predicate; None: all rows.
+            limit: the most rows to return, any of them; None: all rows.
+            reopening: how another process pins the same; None: the scan cannot be pickled.
 
         Raises:
+            OptionError: the limit is no number of rows.
             SchemaMismatchError: there is no such column.
             PredicateError: the predicate cannot be understood.
         """
         self._store, self._snapshot = store, snapshot
+        self._limit, self._reopening = limit, reopening
         known = snapshot.spec.schema.arrow
         hidden = known.append(WRITTEN_FIELD) if snapshot.spec.keeps_row_version else None
         self._columns = known_columns(columns, known, hidden)
         self._where = where
         self._reader = SliceReader.of(store, snapshot)
         self._plan = plan_scan(snapshot, columns=self._columns, where=where)
+        if limit is not None:
+            self._plan = self._plan.limited(_size(limit, "limit"))
 
     @property
     def version(self) -> int:
@@ -102,25 +125,180 @@ class Scan(Frames):
         """The files that are read, and those that are pruned."""
         return self._plan
 
+    @property
+    def limit(self) -> int | None:
+        """The most rows that are returned; None: all rows."""
+        return self._limit
+
     def count(self) -> int:
-        """Count the rows; without a predicate no file is read."""
-        condition = self.plan.condition
-        if condition is None:
-            return self.plan.rows
-        return sum(rows.num_rows for rows in self._stream(()))
+        """Count the rows.
+
+        Without a predicate no file is read. With one, the files are not read of which the
+        metadata proves that all of their rows match.
+
+        >>> import pyarrow as pa
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-count", "id bigint", record_key=["id"])
+        >>> t.upsert(pa.table({"id": [1, 2, 3]})).version
+        1
+        >>> t.scan(where="id < 3").count()
+        2
+        """
+        if self.plan.condition is None:
+            return self._at_most(self.plan.rows)
+        known, rest = self.plan.counted(self._snapshot.spec.schema)
+        if self._limit is not None and known >= self._limit:
+            return self._limit
+        return self._at_most(known + sum(rows.num_rows for rows in self._stream((), rest)))
+
+    def head(self, rows: int = 5) -> pa.Table:
+        """Return some rows; no more files are opened than these need.
+
+        Args:
+            rows: how many.
+
+        Raises:
+            OptionError: that is no number of rows.
+        """
+        return self.narrowed(limit=_size(rows, "rows")).to_arrow()
+
+    def narrowed(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Where = None,
+        limit: int | None = None,
+    ) -> Self:
+        """Return a scan of the same version that reads less; it keeps the files as this one does.
+
+        Args:
+            columns: some of the columns; None: the same.
+            where: what must be true as well.
+            limit: the most rows to return.
+
+        Raises:
+            SchemaMismatchError: there is no such column.
+            PredicateError: the predicate cannot be understood.
+        """
+        if where is not None:
+            self._require_unlimited()
+            schema = self._snapshot.spec.schema.arrow
+            where = all_of(parse_where(self._where, schema), parse_where(where, schema))
+        limits = [each for each in (limit, self._limit) if each is not None]
+        scan = type(self)(
+            self._store,
+            self._snapshot,
+            columns=self._columns if columns is None else columns,
+            where=self._where if where is None else where,
+            limit=min(limits, default=None),
+            reopening=self._reopening,
+        )
+        scan.keep(self)
+        return scan
+
+    def by_file(self, where: Where = None) -> Iterator[Self]:
+        """Return a scan of each file that is read, one after the other.
+
+        Args:
+            where: only files in which this may be true of a row; it selects no rows.
+        """
+        self._require_unlimited()
+        files = (self if where is None else self.narrowed(where=where)).plan.files
+        for at in range(files.num_rows):
+            alone = replace(self._snapshot, files=files.slice(at, 1), total=None, unmatched=0)
+            scan = type(self)(self._store, alone, columns=self._columns, where=self._where)
+            scan.keep(self)
+            yield scan
+
+    def splits(self, *, size_bytes: int = SPLIT_BYTES) -> list[Split]:
+        """Divide the scan into parts that other processes can read, each alone.
+
+        Together they have the rows of the scan. The files are kept as long as this process holds
+        the scan or one of its splits.
+
+        Args:
+            size_bytes: about how many bytes of files a split reads at most. A row group is read
+                whole.
+
+        Raises:
+            OptionError: the size is below 1, or the scan has a limit.
+
+        >>> import pyarrow as pa
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-splits", "id bigint", record_key=["id"], buckets=4)
+        >>> t.upsert(pa.table({"id": list(range(100))})).version
+        1
+        >>> parts = t.scan(where="id >= 90").splits(size_bytes=1)
+        >>> sum(part.to_arrow().num_rows for part in parts)
+        10
+        """
+        self._require_unlimited()
+        splits = divide(
+            self._store, self._snapshot, self.plan, self.schema, _size(size_bytes, "size_bytes", 1)
+        )
+        for split in splits:
+            split.keep(self)
+        return splits
+
+    def to_dataset(self) -> ScanDataset:
+        """Return the scan as a dataset of pyarrow, into which others push columns and predicates.
+
+        DuckDB finds it by the name of its variable, ``polars.scan_pyarrow_dataset`` takes it, and
+        so does whatever takes a ``pyarrow.dataset.Dataset``. It stays at the version of the scan,
+        whose files are kept until the dataset is dropped.
+
+        >>> import pyarrow as pa
+        >>> import pyarrow.compute as pc
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-dataset", "id bigint, v string", record_key=["id"])
+        >>> t.upsert(pa.table({"id": [1, 2], "v": ["a", "b"]})).version
+        1
+        >>> trips = t.scan().to_dataset()
+        >>> trips.to_table(columns=["v"], filter=pc.field("id") == 2).to_pylist()
+        [{'v': 'b'}]
+        >>> import duckdb
+        >>> duckdb.sql("SELECT v FROM trips WHERE id > 1").fetchall()
+        [('b',)]
+        """
+        from plait.read.dataset import ScanDataset  # noqa: PLC0415 - Arrow's datasets are heavy
+
+        self._require_unlimited()
+        return ScanDataset(self)
+
+    def __reduce__(self) -> tuple[Callable[..., Scan], tuple[object, ...]]:
+        """Pickle what another process opens anew, under a read pin of its own."""
+        if self._reopening is None:
+            raise TypeError("no other process can open this scan anew: pickle its splits instead")
+        return self._reopening((self.version, self._columns, self._where, self._limit))
 
     def __repr__(self) -> str:
         """Show what is read."""
         where = "" if self._where is None else f", where={str(self._where)!r}"
-        return f"Scan(version={self.version}, columns={list(self._columns)}{where})"
+        limit = "" if self._limit is None else f", limit={self._limit}"
+        return f"Scan(version={self.version}, columns={list(self._columns)}{where}{limit})"
+
+    def _require_unlimited(self) -> None:
+        """Refuse to take a part of a scan that returns any rows up to a limit.
+
+        Raises:
+            OptionError: it has one.
+        """
+        if self._limit is not None:
+            message = "a scan with a limit cannot be divided or narrowed: it returns any rows"
+            hint = "leave out the limit here, and set it last"
+            raise OptionError(message, hint=hint, key="limit", value=str(self._limit))
+
+    def _at_most(self, rows: int) -> int:
+        return rows if self._limit is None else min(rows, self._limit)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         schema = self.schema
-        for rows in self._stream(self._columns):
+        for rows in self._stream(self._columns, self.plan):
             yield pa.record_batch(rows.columns, schema=schema) if len(schema) else rows
 
-    def _stream(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        plan = self.plan
+    def _stream(self, columns: Sequence[str], plan: ScanPlan) -> Iterator[pa.RecordBatch]:
+        if self._limit is not None:
+            yield from _first(self._read(live_files(plan.files), columns), self._limit)
+            return
         groups = _grouped(live_files(plan.files))
         if plan.rows <= _GROUP_ROWS:
             for group in groups:
@@ -138,9 +316,11 @@ class Scan(Frames):
 class Pinned:
     """A pinned version of a table. Its files are kept until it is dropped."""
 
-    def __init__(self, store: Store, snapshot: Snapshot) -> None:
-        """Keep a snapshot."""
-        self._store, self._snapshot = store, snapshot
+    def __init__(
+        self, store: Store, snapshot: Snapshot, reopening: Reopening | None = None
+    ) -> None:
+        """Keep a snapshot; ``reopening`` says how another process pins the same."""
+        self._store, self._snapshot, self._reopening = store, snapshot, reopening
 
     @property
     def version(self) -> int:
@@ -161,9 +341,22 @@ class Pinned:
         """Return one row per live file."""
         return self._snapshot.files
 
-    def scan(self, columns: str | Sequence[str] | None = None, where: Where = None) -> Scan:
+    def scan(
+        self,
+        columns: str | Sequence[str] | None = None,
+        where: Where = None,
+        *,
+        limit: int | None = None,
+    ) -> Scan:
         """Return a scan of this version; see ``Table.scan``."""
-        scan = Scan(self._store, self._snapshot, columns=columns, where=where)
+        scan = Scan(
+            self._store,
+            self._snapshot,
+            columns=columns,
+            where=where,
+            limit=limit,
+            reopening=self._reopening,
+        )
         scan.keep(self)
         return scan
 
@@ -180,6 +373,24 @@ def _grouped(files: Iterable[LiveFile]) -> Iterator[list[LiveFile]]:
             group, rows = [], 0
     if group:
         yield group
+
+
+def _first(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordBatch]:
+    """Return the first rows; what comes after them is not read."""
+    if count:
+        for rows in batches:
+            yield rows.slice(0, count)
+            count -= rows.num_rows
+            if count <= 0:
+                return
+
+
+def _size(count: object, key: str, least: int = 0) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or count < least:
+        message = f"{key}={count!r} is not allowed"
+        hint = f"pass a whole number, {least} or more"
+        raise OptionError(message, hint=hint, key=key, value=str(count))
+    return count
 
 
 def known_columns(

@@ -100,6 +100,26 @@ class SliceReader:
                 if found is None or len(_in_group(found, source, group)):
                     yield from _Group(source, group, hidden).slices(names, where)
 
+    def beginning_in(
+        self,
+        file: LiveFile,
+        span: range,
+        *,
+        columns: Sequence[str] | None = None,
+        where: Condition | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Return the rows of the row groups that begin at some positions in a row; see ``slices``.
+
+        Stretches that follow one another have every row group once, and none is read twice.
+        """
+        names = self.schema.names if columns is None else list(columns)
+        with OpenFile(self.store, file, self.schemas) as source:
+            hidden = load_mask(self.store, file) if file.masked else None
+            for group in range(source.group_count) if where is None else where.groups(source):
+                if source.group_start(group) in span:
+                    for part in _Group(source, group, hidden).slices(names, where):
+                        yield part.rows
+
     def stretch(
         self, file: LiveFile, span: range, *, columns: Sequence[str] | None = None
     ) -> Iterator[Slice]:
