@@ -42,7 +42,8 @@ _OF_ENGINES = {
     "Participant": ("spec",),
     "Pinned": ("store",),
     "Replication": ("require", "require_removals", "staging"),
-    "Scan": ("keep", "plan", "read_predicate", "snapshot", "store"),
+    "Scan": ("by_file", "keep", "plan", "read_predicate", "require_unlimited", "snapshot", "store"),
+    "ScanSplit": ("keep",),
     "Stream": ("writer_of",),
 }
 INTERNAL = frozenset(f"{kind}.{each}" for kind, found in _OF_ENGINES.items() for each in found)

@@ -97,7 +97,9 @@ if TYPE_CHECKING:
     from plait.queries.explain import ExplainedConflict, Explanation
     from plait.queries.table_inspect import Inspect
     from plait.read.change_scan import ChangeScan
+    from plait.read.dataset import ScanDataset, ScanFragment, ScanScanner
     from plait.read.scan import Pinned, Scan
+    from plait.read.splits import ScanSplit
     from plait.repush.run import RepushReport
     from plait.repush.table_repush import Layout
     from plait.services.definition.alter import Alter, Alteration
@@ -268,6 +270,10 @@ __all__ = [
     "RolledBackInstant",
     "Savepoint",
     "Scan",
+    "ScanDataset",
+    "ScanFragment",
+    "ScanScanner",
+    "ScanSplit",
     "SchemaError",
     "SchemaMismatchError",
     "SetBack",
@@ -385,6 +391,10 @@ _LAZY = {
     "RolledBackInstant": "plait.txn.recovery",
     "Savepoint": "plait.model.decision",
     "Scan": "plait.read.scan",
+    "ScanDataset": "plait.read.dataset",
+    "ScanFragment": "plait.read.dataset",
+    "ScanScanner": "plait.read.dataset",
+    "ScanSplit": "plait.read.splits",
     "SetBack": "plait.model.decision",
     "Span": "plait.model.decision",
     "Stream": "plait.stream.stream",

@@ -62,9 +62,9 @@ class Implied(NamedTuple):
     """What follows from a condition on a row."""
 
     true: Predicate = TRUE
-    """It is TRUE of a row if the condition is."""
+    """A predicate that is TRUE of every row of which the condition is TRUE."""
     false: Predicate = TRUE
-    """It is TRUE of a row if the condition is FALSE."""
+    """A predicate that is TRUE of every row of which the condition is FALSE."""
     depth: int = 1
 
     @property

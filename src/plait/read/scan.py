@@ -20,7 +20,7 @@ from plait.read.ahead import read_ahead
 from plait.read.frames import Frames
 from plait.read.plan import ScanPlan, plan_scan
 from plait.read.slices import SliceReader
-from plait.read.splits import SPLIT_BYTES, Split, divide
+from plait.read.splits import SPLIT_BYTES, ScanSplit, divide
 from plait.storage.port import Store
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class Scan(Frames):
             PredicateError: the predicate cannot be understood.
         """
         if where is not None:
-            self._require_unlimited()
+            self.require_unlimited()
             schema = self._snapshot.spec.schema.arrow
             where = all_of(parse_where(self._where, schema), parse_where(where, schema))
         limits = [each for each in (limit, self._limit) if each is not None]
@@ -201,7 +201,7 @@ class Scan(Frames):
         Args:
             where: only files in which this may be true of a row; it selects no rows.
         """
-        self._require_unlimited()
+        self.require_unlimited()
         files = (self if where is None else self.narrowed(where=where)).plan.files
         for at in range(files.num_rows):
             alone = replace(self._snapshot, files=files.slice(at, 1), total=None, unmatched=0)
@@ -209,7 +209,7 @@ class Scan(Frames):
             scan.keep(self)
             yield scan
 
-    def splits(self, *, size_bytes: int = SPLIT_BYTES) -> list[Split]:
+    def splits(self, *, size_bytes: int = SPLIT_BYTES) -> list[ScanSplit]:
         """Divide the scan into parts that other processes can read, each alone.
 
         Together they have the rows of the scan. The files are kept as long as this process holds
@@ -231,7 +231,7 @@ class Scan(Frames):
         >>> sum(part.to_arrow().num_rows for part in parts)
         10
         """
-        self._require_unlimited()
+        self.require_unlimited()
         splits = divide(
             self._store, self._snapshot, self.plan, self.schema, _size(size_bytes, "size_bytes", 1)
         )
@@ -261,7 +261,7 @@ class Scan(Frames):
         """
         from plait.read.dataset import ScanDataset  # noqa: PLC0415 - Arrow's datasets are heavy
 
-        self._require_unlimited()
+        self.require_unlimited()
         return ScanDataset(self)
 
     def __reduce__(self) -> tuple[Callable[..., Scan], tuple[object, ...]]:
@@ -276,7 +276,7 @@ class Scan(Frames):
         limit = "" if self._limit is None else f", limit={self._limit}"
         return f"Scan(version={self.version}, columns={list(self._columns)}{where}{limit})"
 
-    def _require_unlimited(self) -> None:
+    def require_unlimited(self) -> None:
         """Refuse to take a part of a scan that returns any rows up to a limit.
 
         Raises:

@@ -40,7 +40,7 @@ class SplitPlan:
     condition: Condition | None
 
 
-class Split(Frames):
+class ScanSplit(Frames):
     """A part of a scan. It can be pickled, and read in any process that reaches the store.
 
     Each method reads when it is called. A split holds its scan, and with it the files, only in the
@@ -83,7 +83,7 @@ class Split(Frames):
 
     def __repr__(self) -> str:
         """Show what is read."""
-        return f"Split(version={self.version}, files={len(self._plan.spans)})"
+        return f"ScanSplit(version={self.version}, files={len(self._plan.spans)})"
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         plan = self._plan
@@ -105,7 +105,7 @@ class Split(Frames):
 
 def divide(
     store: Store, snapshot: Snapshot, plan: ScanPlan, schema: pa.Schema, size_bytes: int
-) -> list[Split]:
+) -> list[ScanSplit]:
     """Divide what a plan reads: small files are put together, large ones divided.
 
     Args:
@@ -129,7 +129,7 @@ def divide(
             size += share
     if pieces:
         parts.append(pieces)
-    return [Split(store, _plan_of(part, snapshot, plan, schema)) for part in parts]
+    return [ScanSplit(store, _plan_of(part, snapshot, plan, schema)) for part in parts]
 
 
 def _spans(file: LiveFile, size_bytes: int) -> Iterator[range]:
@@ -152,7 +152,7 @@ def _plan_of(
     return SplitPlan(alone, tuple(span for _, span in pieces), schema, plan.condition)
 
 
-def _unpickled(address: StoreAddress, plan: SplitPlan, files: bytes) -> Split:
+def _unpickled(address: StoreAddress, plan: SplitPlan, files: bytes) -> ScanSplit:
     """Open the store of a split, in whatever process this is.
 
     Raises:
@@ -162,7 +162,7 @@ def _unpickled(address: StoreAddress, plan: SplitPlan, files: bytes) -> Split:
         found = stream.read_all()
     store = open_store(address)
     require_shared(store)
-    return Split(store, replace(plan, snapshot=replace(plan.snapshot, files=found)))
+    return ScanSplit(store, replace(plan, snapshot=replace(plan.snapshot, files=found)))
 
 
 def require_shared(store: Store) -> None:

@@ -101,7 +101,8 @@ def _files(scan: Scan, spark: SparkSession) -> DataFrame:
         return spark.createDataFrame([], spark_schema(scan.schema))
     if condition is not None:
         frame = frame.where(values.holds(condition.predicate, aliases))
-    return frame.select(*map(values.column, names)) if aliases else frame
+    frame = frame.select(*map(values.column, names)) if aliases else frame
+    return frame if scan.limit is None else frame.limit(scan.limit)
 
 
 def held_scans() -> list[Scan]:
