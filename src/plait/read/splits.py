@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -62,14 +62,9 @@ class ScanSplit(Frames):
         return self._plan.snapshot.version
 
     @property
-    def rows_max(self) -> int:
-        """The most rows that it can have, about where a file is divided among splits."""
-        return sum(self._shares(lambda file: file.live_rows))
-
-    @property
     def size_bytes(self) -> int:
-        """Bytes of the files that it reads, about where a file is divided among splits."""
-        return sum(self._shares(lambda file: file.size_bytes))
+        """Bytes of the files that it reads; a share of those that several splits read."""
+        return sum(_share(file, span) for file, span in self._pieces())
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         """Pickle all that another process needs, and no more of the table's metadata."""
@@ -98,10 +93,6 @@ class ScanSplit(Frames):
     def _pieces(self) -> Iterator[tuple[LiveFile, range]]:
         return zip(live_files(self._plan.snapshot.files), self._plan.spans, strict=True)
 
-    def _shares(self, of: Callable[[LiveFile], int]) -> Iterator[int]:
-        for file, span in self._pieces():
-            yield of(file) * len(span) // max(1, file.rows)
-
 
 def divide(
     store: Store, snapshot: Snapshot, plan: ScanPlan, schema: pa.Schema, size_bytes: int
@@ -121,7 +112,7 @@ def divide(
     size = 0
     for at, file in enumerate(live_files(files)):
         for span in _spans(file, size_bytes):
-            share = file.size_bytes * len(span) // max(1, file.rows)
+            share = _share(file, span)
             if pieces and (size + share > size_bytes or len(pieces) >= FILES_MAX):
                 parts.append(pieces)
                 pieces, size = [], 0
@@ -130,6 +121,10 @@ def divide(
     if pieces:
         parts.append(pieces)
     return [ScanSplit(store, _plan_of(part, snapshot, plan, schema)) for part in parts]
+
+
+def _share(file: LiveFile, span: range) -> int:
+    return file.size_bytes * len(span) // max(1, file.rows)
 
 
 def _spans(file: LiveFile, size_bytes: int) -> Iterator[range]:
