@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from plait.errors import TableNotFoundError
 from plait.expr import Where
 from plait.model.consent import Consent
+from plait.model.plan import Snapshot
 from plait.model.store_address import StoreAddress
 from plait.queries.lookup import look_up
 from plait.queries.opening import open_expected
@@ -18,6 +19,7 @@ from plait.read.change_scan import ChangeScan
 from plait.read.plan import filter_where
 from plait.read.scan import Asked, Pinned, Scan
 from plait.read.splits import require_shared
+from plait.state.state import TableState
 from plait.storage import open_store
 from plait.txn.read_pin import release_with
 from plait.txn.table_handle import Namespace, TableHandle
@@ -42,7 +44,7 @@ def open_scan(
             columns=columns,
             where=where,
             limit=limit,
-            reopening=partial(_reopening, handle),
+            origin=_Opened(handle),
         )
     except BaseException:
         lease.release()
@@ -51,11 +53,24 @@ def open_scan(
     return scan
 
 
-def _reopening(
-    handle: TableHandle, asked: Asked
-) -> tuple[Callable[..., Scan], tuple[StoreAddress, str, Asked]]:
-    """Return what a pickled scan holds: the table, and what was asked of it."""
-    return scan_again, (handle.store.address, handle.identity, asked)
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """The table that a scan is of."""
+
+    handle: TableHandle
+
+    def select(self, version: int, where: Where) -> Snapshot:
+        """Return a version of a large table anew, with the bounds that a predicate looks at."""
+        store, chosen = self.handle.store, filter_where(where)
+
+        def load(state: TableState) -> Snapshot:
+            return state.snapshot(store, version=version, file_filter=chosen)
+
+        return self.handle.cache.ask(load, version=version)
+
+    def pickled(self, asked: Asked) -> tuple[Callable[..., Scan], tuple[object, ...]]:
+        """Return how another process opens the same scan: the table, and what was asked of it."""
+        return scan_again, (self.handle.store.address, self.handle.identity, asked)
 
 
 def scan_again(address: StoreAddress, identity: str, asked: Asked) -> Scan:
@@ -200,8 +215,7 @@ class Reads(Namespace):
     def snapshot(self, *, version: int | None = None, as_of: Moment | None = None) -> Pinned:
         """Pin a version; its files are kept until the snapshot is dropped."""
         snapshot, lease = pin(self._handle, version, as_of)
-        again = partial(_reopening, self._handle)
-        pinned = Pinned(self._handle.store, snapshot, again)
+        pinned = Pinned(self._handle.store, snapshot, _Opened(self._handle))
         release_with(pinned, lease)
         return pinned
 

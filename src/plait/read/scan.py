@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -28,8 +28,22 @@ if TYPE_CHECKING:
 
 Asked: TypeAlias = tuple[int, Sequence[str], Where, int | None]
 """A version, and the columns, the predicate and the limit of a scan of it."""
-Reopening: TypeAlias = Callable[[Asked], tuple[Callable[..., "Scan"], tuple[object, ...]]]
-"""Says how another process pins the same anew, in the form of ``__reduce__``."""
+
+
+class Origin(Protocol):
+    """The table that a scan is of, for what its snapshot alone does not tell."""
+
+    def select(self, version: int, where: Where) -> Snapshot:
+        """Return a version of a large table anew, with the bounds that a predicate looks at.
+
+        The files of the version are kept by the read pin that there is.
+        """
+        ...
+
+    def pickled(self, asked: Asked) -> tuple[Callable[..., Scan], tuple[object, ...]]:
+        """Return how another process opens the same scan, in the form of ``__reduce__``."""
+        ...
+
 
 WIDTH_MAX: Final = 4
 """How many groups of files are read at once."""
@@ -60,7 +74,7 @@ class Scan(Frames):
         columns: str | Sequence[str] | None = None,
         where: Where = None,
         limit: int | None = None,
-        reopening: Reopening | None = None,
+        origin: Origin | None = None,
     ) -> None:
         """Pin a snapshot.
 
@@ -71,7 +85,7 @@ class Scan(Frames):
                 that wrote the row, where the table has the property ``rows.written``.
             where: SQL text, a pyarrow expression or a predicate; None: all rows.
             limit: the most rows to return, any of them; None: all rows.
-            reopening: how another process pins the same; None: the scan cannot be pickled.
+            origin: the table; None: the scan cannot be pickled, and may prune less if narrowed.
 
         Raises:
             OptionError: the limit is no number of rows.
@@ -79,7 +93,7 @@ class Scan(Frames):
             PredicateError: the predicate cannot be understood.
         """
         self._store, self._snapshot = store, snapshot
-        self._limit, self._reopening = limit, reopening
+        self._limit, self._origin = limit, origin
         known = snapshot.spec.schema.arrow
         hidden = known.append(WRITTEN_FIELD) if snapshot.spec.keeps_row_version else None
         self._columns = known_columns(columns, known, hidden)
@@ -179,18 +193,21 @@ class Scan(Frames):
             SchemaMismatchError: there is no such column.
             PredicateError: the predicate cannot be understood.
         """
+        snapshot = self._snapshot
         if where is not None:
             self.require_unlimited()
-            schema = self._snapshot.spec.schema.arrow
+            schema = snapshot.spec.schema.arrow
             where = all_of(parse_where(self._where, schema), parse_where(where, schema))
+            if snapshot.total is not None and self._origin is not None:
+                snapshot = self._origin.select(self.version, where)  # it has no bounds yet
         limits = [each for each in (limit, self._limit) if each is not None]
         scan = type(self)(
             self._store,
-            self._snapshot,
+            snapshot,
             columns=self._columns if columns is None else columns,
             where=self._where if where is None else where,
             limit=min(limits, default=None),
-            reopening=self._reopening,
+            origin=self._origin,
         )
         scan.keep(self)
         return scan
@@ -266,9 +283,9 @@ class Scan(Frames):
 
     def __reduce__(self) -> tuple[Callable[..., Scan], tuple[object, ...]]:
         """Pickle what another process opens anew, under a read pin of its own."""
-        if self._reopening is None:
+        if self._origin is None:
             raise TypeError("no other process can open this scan anew: pickle its splits instead")
-        return self._reopening((self.version, self._columns, self._where, self._limit))
+        return self._origin.pickled((self.version, self._columns, self._where, self._limit))
 
     def __repr__(self) -> str:
         """Show what is read."""
@@ -316,11 +333,9 @@ class Scan(Frames):
 class Pinned:
     """A pinned version of a table. Its files are kept until it is dropped."""
 
-    def __init__(
-        self, store: Store, snapshot: Snapshot, reopening: Reopening | None = None
-    ) -> None:
-        """Keep a snapshot; ``reopening`` says how another process pins the same."""
-        self._store, self._snapshot, self._reopening = store, snapshot, reopening
+    def __init__(self, store: Store, snapshot: Snapshot, origin: Origin | None = None) -> None:
+        """Keep a snapshot of a table."""
+        self._store, self._snapshot, self._origin = store, snapshot, origin
 
     @property
     def version(self) -> int:
@@ -355,7 +370,7 @@ class Pinned:
             columns=columns,
             where=where,
             limit=limit,
-            reopening=self._reopening,
+            origin=self._origin,
         )
         scan.keep(self)
         return scan

@@ -115,6 +115,8 @@ def test_a_limited_scan_is_neither_divided_nor_narrowed() -> None:
 PROVEN = {
     "id >= 100": 0,
     "id >= 105": 1,
+    "id < 109": 1,
+    "id > 101": 1,
     "id < 100 OR id > 149": 0,
     "id != 500": 0,
     "id IN (3, 500)": 1,
