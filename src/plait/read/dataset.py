@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Self, TypeAlias
+from typing import Final, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,12 +19,10 @@ import pyarrow.dataset as ds
 from pyarrow import acero, fs
 
 from plait.errors import OptionError
-from plait.expr import parse_where
+from plait.expr import Where, parse_where
 from plait.expr.implied import fields_of
-from plait.read.scan import known_columns
-
-if TYPE_CHECKING:
-    from plait.read.scan import Scan
+from plait.model.schema import names_of, unknown_column
+from plait.read.plan import ScanPlan
 
 Projection: TypeAlias = Sequence[str] | Mapping[str, pc.Expression] | None
 """The columns that a reader wants, or expressions by the names of the columns to return."""
@@ -41,10 +39,33 @@ _NOWHERE: Final = "/dev/null"
 _ADVICE: Final = "read this dataset with its own methods, or pass its to_reader()"
 
 
+class _Scan(Protocol):
+    """What a dataset asks of its scan (``read/scan.py``, which makes datasets)."""
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def plan(self) -> ScanPlan: ...
+
+    def narrowed(self, columns: Sequence[str] | None = None, where: Where = None) -> Self: ...
+
+    def by_file(self, where: Where = None) -> Iterator[Self]: ...
+
+    def head(self, rows: int = 5) -> pa.Table: ...
+
+    def count(self) -> int: ...
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
+
+
 class _Readable:
     """The methods that datasets and their fragments have in common."""
 
-    _scan: Scan
+    _scan: _Scan
     _filter: pc.Expression | None = None
 
     def scanner(
@@ -97,7 +118,7 @@ class _Readable:
         """Count the rows; without a filter from metadata alone."""
         return self.scanner((), filter, **how).count_rows()  # type: ignore[arg-type] # as given
 
-    def _narrowed(self, wanted: pc.Expression | None) -> Scan:
+    def _narrowed(self, wanted: pc.Expression | None) -> _Scan:
         scan = self._scan
         for each in (self._filter, wanted):
             if each is not None:
@@ -117,7 +138,7 @@ class ScanDataset(_Readable, ds.UnionDataset):  # type: ignore[misc] # pyarrow h
     the table and pinned the same version in that process.
     """
 
-    def __init__(self, scan: Scan, filtered: pc.Expression | None = None) -> None:
+    def __init__(self, scan: _Scan, filtered: pc.Expression | None = None) -> None:
         """Show a scan as a dataset; ``filtered`` is what ``filter`` left of the rows."""
         schema, parquet = scan.schema, ds.ParquetFileFormat()
         nowhere = fs.SubTreeFileSystem(_NOWHERE, fs.LocalFileSystem())
@@ -211,7 +232,7 @@ class ScanDataset(_Readable, ds.UnionDataset):  # type: ignore[misc] # pyarrow h
 class ScanFragment(_Readable):
     """One file of a dataset, with the methods of ``pyarrow.dataset.Fragment``."""
 
-    def __init__(self, scan: Scan) -> None:
+    def __init__(self, scan: _Scan) -> None:
         """Show a scan of one file."""
         self._scan = scan
 
@@ -242,7 +263,7 @@ class ScanScanner:
     It is none by ``isinstance``: pyarrow's own reads a gigabyte ahead of whoever wants one row.
     """
 
-    def __init__(self, scan: Scan, columns: Projection, batch_size: int | None) -> None:
+    def __init__(self, scan: _Scan, columns: Projection, batch_size: int | None) -> None:
         """Say what to return of the rows of a scan."""
         self.dataset_schema: Final = scan.schema
         self._size = batch_size
@@ -251,7 +272,10 @@ class ScanScanner:
             self._made = columns
             columns = _needed(columns, scan.schema)
         elif columns is not None:
-            columns = known_columns(columns, scan.schema)
+            columns = names_of(columns, "columns")
+            for name in columns:
+                if name not in scan.schema.names:
+                    raise unknown_column(name, scan.schema.names)
         self._scan = scan if columns is None else scan.narrowed(columns=columns)
         read = self._scan.schema
         if self._made is not None:
