@@ -58,6 +58,15 @@ def test_hidden_rows_are_hidden_by_a_native_filter(
     assert found.where("rev = 2").count() == len([r for r in revisions(masked).values() if r == 2])
 
 
+def test_a_limit_is_one_for_spark_too(spark: SparkSession, masked: Table) -> None:
+    """INV-04: so many rows of the scan, with a predicate or without."""
+    for where, some in ((None, 7), ("rev = 2", 9)):
+        found = masked.scan(where=where, limit=some).to_spark(spark).toArrow().to_pylist()
+        assert len(found) == some
+        every = masked.scan(where=where).to_arrow().to_pylist()
+        assert all(row in every for row in found)
+
+
 @pytest.mark.parametrize("way", ["by size", "many files", "one size", "unknown sizes"])
 def test_each_file_has_its_own_bitmap_whichever_way_it_is_found(
     spark: SparkSession,
