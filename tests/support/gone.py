@@ -280,7 +280,7 @@ def _again(
 ) -> Mapping[str, bytes]:
     uri = f"memory://again-{next(_NAMES)}"
     whole = Case(lambda _: None, _OLD, _OLD, key, table_type, unique=unique, interval=interval)
-    first = prepared.__wrapped__(*whole._how)
+    first = prepared.__wrapped__(whole._made)
     store = open_store(uri)
     kept = [path for path in first if path == paths.TABLE or path == paths.slot(0)]
     for path in kept:

@@ -86,7 +86,7 @@ def follow(handle: TableHandle) -> None:
         publisher = _PUBLISHERS.get(handle.cache)
         if publisher is None:
             publisher = _PUBLISHERS[handle.cache] = delta_publisher(handle)
-        report = _publish(handle, publisher, within_s=within_s)
+        report = _catch_up(handle, publisher, within_s=within_s)
     except Exception:  # noqa: BLE001 - the decision stands; the next client publishes it
         _log.warning("a version was not published; the next client does it", exc_info=True)
         return
@@ -101,17 +101,17 @@ def follow(handle: TableHandle) -> None:
             )
 
 
-def publish(handle: TableHandle) -> PublishReport:
+def catch_up(handle: TableHandle) -> PublishReport:
     """Publish what is missing, and undo what others wrote.
 
     Raises:
         StorageError: the store failed; what was published stands.
     """
     handle.cache.refresh()
-    return _publish(handle, delta_publisher(handle), whole=True)
+    return _catch_up(handle, delta_publisher(handle), whole=True)
 
 
-def _publish(
+def _catch_up(
     handle: TableHandle,
     publisher: DeltaPublisher,
     *,
@@ -178,7 +178,7 @@ def publish_before_clean(handle: TableHandle) -> int | None:
     What a publication that could not catch up still shows is kept, as by a read pin (INV-05).
     """
     try:
-        report = publish(handle)
+        report = catch_up(handle)
         versions = [each.version for each in report.targets]
     except TableError as error:
         _log.warning("a clean keeps what the published versions show: %s", error)

@@ -7,7 +7,7 @@ from typing import Literal, overload
 
 from plait.definition.ttl import Ttl
 from plait.expr import Where
-from plait.interop.publication import PublishReport, publish
+from plait.interop.publication import PublishReport, catch_up
 from plait.model.instant import Instant
 from plait.model.words import OrderKind
 from plait.services.maintenance.archive import ArchivePlan, ArchiveReport, archive, plan_archive
@@ -264,7 +264,7 @@ class Maintenance(Namespace):
         Raises:
             StorageError: the store failed; what was published before stands.
         """
-        return publish(self._handle)
+        return catch_up(self._handle)
 
     def rollback(self, instant: str | Instant | None = None) -> RollbackReport:
         """Roll back an instant, or every instant of a dead writer if none is named."""

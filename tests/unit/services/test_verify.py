@@ -22,11 +22,13 @@ from plait.model.instant import Action, Instant, Operation
 from plait.services.maintenance.clean import clean
 from plait.services.verify.checks import verify
 from plait.state.cache import StateCache
+from plait.state.checkpoint import list_checkpoints
 from plait.storage.local import LocalStore
 from plait.storage.port import FileInfo, Store
 from plait.testing import CountingStore, Fault, FaultStore, SimClock, sim_ports
 from plait.timeline import codec, paths
 from plait.txn.recovery import roll_back
+from tests.support import build
 from tests.support.build import LITTLE
 from tests.support.forge import decision_at, flip, forge, reseal, reseal_checkpoint, rewrite
 from tests.support.protocol import Work, client, create, listed, memory, upsert
@@ -246,7 +248,6 @@ DAMAGE: dict[str, Damage] = {
     "INV-04 removal of what is not live": removed_twice,
     "INV-04 checkpoint": lambda s: flipped(s, paths.checkpoint(4), 200),
     "INV-04 lying checkpoint": lambda s: reseal_checkpoint(s, 4, final=1),
-    "INV-04 checkpoint of more files": lambda s: reseal_checkpoint(s, 4, files=99),
     "INV-05 file of older versions": one_that_older_versions_need,
     "INV-06 file among others": lambda s: put(s, "data/stray.parquet"),
     "INV-06 file elsewhere": lambda s: put(s, "elsewhere/deep/file"),
@@ -369,6 +370,14 @@ def test_verify_reports_a_mask_that_brings_rows_back(copy: Copy) -> None:
     assert again.num_rows
     path = forged(store, changes=Changes(masked=again))
     assert ("INV-04", path) in found(store)
+
+
+def test_verify_reports_a_wrong_count_of_files_in_the_newest_checkpoint() -> None:
+    """INV-04; in an older one, the next decision says how many there are."""
+    table = build.make(properties={"checkpoint.interval": "1"}, upsert=build.rows(1, v=1))
+    store = table._handle.store
+    path = reseal_checkpoint(store, list_checkpoints(store)[-1], files=99)
+    assert [each.path for each in table.check.verify().problems] == [path]
 
 
 def test_verify_reports_damaged_checkpoint_parts(copy: Copy) -> None:

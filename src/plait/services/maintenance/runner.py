@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from plait.definition.features import ARCHIVE, ROW_MAPS
 from plait.errors import TableError
-from plait.interop.publication import PublishReport, publish
+from plait.interop.publication import PublishReport, catch_up
 from plait.model.bucket import Partition
 from plait.model.plain import Plain
 from plait.services.index.build import IndexReport
@@ -194,7 +194,7 @@ def _indexed(handle: TableHandle) -> IndexReport | None:
 
 
 def _published(handle: TableHandle) -> PublishReport | None:
-    return publish(handle) if handle.cache.known().table.published else None
+    return catch_up(handle) if handle.cache.known().table.published else None
 
 
 def _from_anywhere(handle: TableHandle, tasks: tuple[T, ...]) -> tuple[T, ...]:
