@@ -104,6 +104,7 @@ def _acts() -> dict[str, Callable[[Table, Random], object]]:
     }
 
 
+@pytest.mark.long(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_random_lives_are_published_whole(tmp_path: Path, seed: int) -> None:
     draw = Random(seed)
