@@ -33,12 +33,17 @@ from plait.interop.delta_log import (
     read_foreign,
     vector_identity,
 )
+from plait.model.contract import PUBLISH_OPTION, Options
+from plait.model.decision import Decision
 from plait.model.instant import Operation
 from plait.model.plan import LIVE
 from plait.state.delta import changed_since
 from plait.state.state import TableState
 from plait.storage.port import Store
+from plait.timeline.log import Timeline
 
+TARGET: Final = "delta"
+"""Its name in the property ``publish``."""
 ENGINE: Final = "plait"
 BEHIND_MAX: Final = 1_000
 """The most versions that are published one by one; further behind, they are left out."""
@@ -185,7 +190,7 @@ class DeltaPublisher:
             began = self._mark(first, _schema_at(state, first.schema_id).features, 0)
             yield from self._put(state, tip, _Draft(began, self._header(state, began)), progress)
             return
-        if mark is None or self._is_far_behind(state, mark, len(commits)):
+        if mark is None or self._must_leap(state, mark, commits):
             yield from self._leap(state, tip, commits[-1], progress)
             return
         if not commits:
@@ -202,8 +207,17 @@ class DeltaPublisher:
             if tip.mark is None or tip.mark.version != commit.version:
                 return
 
-    def _is_far_behind(self, state: TableState, mark: Mark, missing: int) -> bool:
-        return missing > BEHIND_MAX or mark.version < state.horizon
+    def _must_leap(self, state: TableState, mark: Mark, missing: Sequence[DecidedVersion]) -> bool:
+        """Tell whether versions are left out: too many, not readable, or not to be published.
+
+        While the property named no Delta, nothing refused what a log cannot say.
+        """
+        if len(missing) > BEHIND_MAX or mark.version < state.horizon:
+            return True
+        timeline = Timeline(self._store)
+        changed = (each for each in missing if each.operation == Operation.PROPERTY)
+        decided = (timeline.find(each.version) for each in changed)
+        return any(each is not None and not _is_published(each) for each in decided)
 
     def _commits(self, state: TableState, since: int) -> list[DecidedVersion]:
         columns = ("version", "instant", "operation", "completed_ms", "schema_id")
@@ -406,6 +420,16 @@ class DeltaPublisher:
 
 def _schema_at(state: TableState, number: int) -> DeltaSchema:
     return DeltaSchema.of(state.table.schemas, number)
+
+
+def _is_published(decision: Decision) -> bool:
+    """Tell whether a decision that sets the definition leaves the table published."""
+    properties = None if decision.table is None else decision.table.get("properties")
+    if not isinstance(properties, Mapping):
+        return True  # it sets no definition
+    return TARGET in Options.of({PUBLISH_OPTION: properties.get(PUBLISH_OPTION, "")}).names(
+        PUBLISH_OPTION
+    )
 
 
 def _at(changed: pa.Table, version: int) -> pa.Table:

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from plait.errors import TableError
 from plait.files.data_file import EXTENSIONS, MASK
+from plait.interop.delta import TARGET as DELTA
 from plait.interop.delta import DeltaPublisher, Foreign
 from plait.interop.delta_actions import vector_copy
 from plait.interop.delta_log import Tip
@@ -24,7 +25,6 @@ from plait.state.state import TableState
 from plait.txn.table_handle import TableHandle
 
 _log = logging.getLogger(__name__)
-DELTA = "delta"
 _VECTORS = f".{MASK}.{EXTENSIONS[MASK]}"
 
 

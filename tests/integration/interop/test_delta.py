@@ -428,6 +428,24 @@ def test_what_the_log_cannot_say_is_refused_before_the_change(tmp_path: Path) ->
     assert shown(table, "deltalake", newest) == held(table, newest)
 
 
+def test_versions_of_a_time_without_publishing_are_left_out(tmp_path: Path) -> None:
+    """INV-17: what the log cannot say was allowed then, and may be over again."""
+    table = build.make(uri=tmp_path / "t", properties=PUBLISHED, upsert=rows(1, 2, v=1))
+    before = version_of(table)
+    table.alter.set({"publish": ""})
+    table.alter.columns().add("d", "int", default=7).commit()
+    wrong = version_of(table)
+    table.layout.repush(buckets=2)
+    table.alter.set({"publish": "delta"})
+    newest = version_of(table)
+    assert shown(table, "deltalake", before) == held(table, before)
+    assert shown(table, "deltalake", newest) == held(table, newest)
+    assert wrong not in commits(table)
+    table.upsert(rows(3, v=1, d=pa.array([1], pa.int32())))
+    assert commits(table)[-1] == newest + 1
+    assert shown(table, "deltalake", newest + 1) == held(table, newest + 1)
+
+
 NESTED = pa.schema(
     [
         pa.field("id", pa.int64(), nullable=False),
