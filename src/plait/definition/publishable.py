@@ -7,7 +7,7 @@ else. Schemas of this release see to it (``with_stored_names``); older ones did 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ class _Misfit:
 
 
 def require_publishable(
-    targets: Iterable[str], schema: Schema, file_schemas: Iterable[Schema]
+    targets: Iterable[str], schema: Schema, file_schemas: Sequence[Schema]
 ) -> None:
     """Refuse a schema under which some live file would be read wrong by other engines.
 

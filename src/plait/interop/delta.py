@@ -8,14 +8,16 @@ once, and may die anywhere: what one of them did not finish, the next one finds 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.errors import CorruptMetadataError
+from plait.errors import CorruptMetadataError, PublishRefusedError, TableError
 from plait.interop.delta_actions import (
+    FEATURES,
     VECTORS,
     DeltaSchema,
     Json,
@@ -26,6 +28,7 @@ from plait.interop.delta_actions import (
     vector_copy,
 )
 from plait.interop.delta_log import (
+    DIRECTORY,
     DeltaLog,
     ForeignActions,
     Mark,
@@ -37,6 +40,7 @@ from plait.model.contract import PUBLISH_OPTION, Options
 from plait.model.decision import Decision
 from plait.model.instant import Operation
 from plait.model.plan import LIVE
+from plait.model.texts import is_text
 from plait.state.delta import changed_since
 from plait.state.state import TableState
 from plait.storage.port import Store
@@ -50,10 +54,12 @@ BEHIND_MAX: Final = 1_000
 INLINE_FILES_MAX: Final = 10_000
 """The most live files of which a client writes a checkpoint after its commit; of more, services."""
 _LOSSES_MAX: Final = 100
-"""Lost numbers after which a publisher gives way: others are at work."""
+"""The most puts that one call loses before it gives up: other publishers are at work."""
 _VECTORS_BYTES_MAX: Final = 1 << 30
-_REWRITES: Final = (Operation.COMPACT, Operation.CLUSTER, Operation.REPUSH, Operation.REPAIR)
-"""Operations that change no row: readers of changes in the log need not look at them."""
+_REWRITES: Final = (Operation.COMPACT, Operation.CLUSTER)
+"""Operations that never change a row: readers of changes in the log need not look at them."""
+_SWITCHES: Final = (Operation.PROPERTY, Operation.REPUSH, Operation.REPUSH_SOURCE)
+"""Operations that can set the property ``publish``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ class DecidedVersion:
 
     @property
     def changes_rows(self) -> bool:
-        """Whether rows of the table are others than before."""
+        """Whether the commit changed rows."""
         return self.operation not in _REWRITES
 
 
@@ -123,36 +129,73 @@ class DeltaPublisher:
         return None if self._tip is None or self._tip.mark is None else self._tip.mark.version
 
     def look(self, state: TableState) -> Tip:
-        """Find the end of the log anew, as it belongs to the history of a state."""
+        """Find the end of the log anew, as it belongs to the history of a state.
+
+        Raises:
+            PublishRefusedError: there is a log, and it never was this table's.
+            CorruptMetadataError: there is something that is no log.
+        """
         tip = self._log.look(lambda mark: self._is_of(state, mark))
-        # What is ahead of the state may be of a history that was cut off: it is not gone on from.
-        known = tip.mark is None or tip.mark.version <= state.version
-        self._tip = tip if known else None
+        if not tip.known:
+            raise PublishRefusedError(
+                f"{DIRECTORY} has a Delta log that this table did not write",
+                hint="move it away, or publish the table no longer: publish=''",
+                target=TARGET,
+                change="the log",
+            )
+        self._tip = tip if tip.mark is not None else None
         return tip
 
     def _is_of(self, state: TableState, mark: Mark) -> bool:
-        """Tell whether a commit shows a version of this history; one of the future may."""
-        if mark.version > state.version:
-            return True
-        rows = state.commits(self._store, since=mark.version - 1, columns=("version", "instant"))
-        at: list[str] = rows.filter(pc.equal(rows["version"], mark.version))["instant"].to_pylist()
-        return at == [mark.instant]
+        """Tell whether a commit shows a version of this history."""
+        if mark.version > state.version or not mark.features <= FEATURES:
+            return False
+        columns = ("version", "instant", "schema_id")
+        rows = state.commits(self._store, since=mark.version - 1, columns=columns)
+        found = rows.filter(pc.equal(rows["version"], mark.version)).to_pylist()
+        at = [(each["instant"], each["schema_id"]) for each in found]
+        return at == [(mark.instant, mark.schema_id)]
 
     def catch_up(
-        self, state: TableState, *, late: Callable[[], bool], whole: bool = False
+        self,
+        state: TableState,
+        *,
+        late: Callable[[], bool],
+        refresh: Callable[[], TableState],
+        whole: bool = False,
     ) -> CaughtUp:
         """Publish what is missing up to the version of a state, oldest first.
 
         Args:
             state: the table at its newest version.
             late: tells when to stop; asked between versions.
+            refresh: returns the state at the head. A version is decided before it is published, so
+                what the log shows beyond a head that was looked at later was cut off.
             whole: also look for what others wrote, where nothing is missing.
 
         Raises:
             StorageError: the store failed; what was published stands.
+            CorruptMetadataError: something in the log is no log.
+            PublishRefusedError: the log never was this table's.
         """
+        with _translated():
+            return self._catch_up(state, late, refresh, whole=whole)
+
+    def _catch_up(
+        self,
+        state: TableState,
+        late: Callable[[], bool],
+        refresh: Callable[[], TableState],
+        *,
+        whole: bool,
+    ) -> CaughtUp:
         progress = CaughtUp()
-        tip = self.look(state) if whole else self._tip or self._guess(state) or self.look(state)
+        tip = None if whole else self._tip or self._guess(state)
+        if tip is None:
+            tip = self.look(state)
+            if tip.foreign:  # or are they of a version that was decided since?
+                state = refresh()
+                tip = self.look(state)
         losses = 0
         while not late() and losses < _LOSSES_MAX:
             mark = tip.mark
@@ -165,6 +208,8 @@ class DeltaPublisher:
                     return progress
             if tip is before:  # lost the very first number
                 losses += 1
+                self.look(state)
+                state = refresh()
                 tip = self.look(state)
         if whole and tip.mark is not None and tip.mark.version == state.version:
             interval = state.table.options.count("checkpoint.interval")
@@ -185,16 +230,19 @@ class DeltaPublisher:
         """Publish the versions after the end of the log; stop where a number is lost."""
         mark = tip.mark
         commits = self._commits(state, -1 if mark is None else mark.version)
-        if mark is None and state.version == 0:
+        if mark is None and state.version == 0 and tip.number == tip.checkpoint == -1:
             first = commits[0]
             began = self._mark(first, _schema_at(state, first.schema_id).features, 0)
             yield from self._put(state, tip, _Draft(began, self._header(state, began)), progress)
             return
-        if mark is None or self._must_leap(state, mark, commits):
+        strange = tip.checkpoint > tip.number + 1  # a reader would start from it
+        if mark is None or strange or self._must_leap(state, mark, commits):
+            commits = commits or self._commits(state, state.version - 1)
             yield from self._leap(state, tip, commits[-1], progress)
             return
         if not commits:
-            commits = self._commits(state, mark.version - 1)[:1]  # once more, to undo
+            # Publish the newest version again, to undo foreign commits.
+            commits = self._commits(state, mark.version - 1)[:1]
             changed = None
         else:
             times = {each.version: each.completed_ms for each in commits}
@@ -208,14 +256,14 @@ class DeltaPublisher:
                 return
 
     def _must_leap(self, state: TableState, mark: Mark, missing: Sequence[DecidedVersion]) -> bool:
-        """Tell whether versions are left out: too many, not readable, or not to be published.
+        """Tell whether to leave versions out: too many, unreadable, or not published when decided.
 
         While the property named no Delta, nothing refused what a log cannot say.
         """
         if len(missing) > BEHIND_MAX or mark.version < state.horizon:
             return True
         timeline = Timeline(self._store)
-        changed = (each for each in missing if each.operation == Operation.PROPERTY)
+        changed = (each for each in missing if each.operation in _SWITCHES)
         decided = (timeline.find(each.version) for each in changed)
         return any(each is not None and not _is_published(each) for each in decided)
 
@@ -266,18 +314,18 @@ class DeltaPublisher:
 
         A checkpoint of the first version that stays comes first, then the older files go.
         """
-        tip = self.look(state)
-        if tip.mark is None or tip.mark.version < horizon:
+        with _translated():
+            tip = self.look(state)
+            if tip.mark is None or tip.mark.version < horizon:
+                return []
+            number = tip.number - len(tip.foreign) - (tip.mark.version - horizon)
+            for at in (each for each in self._log.commits() if each >= number):
+                mark = self._log.mark_of(self._log.find(at) or b"")
+                if mark is not None and mark.version >= horizon and self._is_of(state, mark):
+                    if not self._log.is_oldest(at):
+                        self._log.put_checkpoint(at, self._all(state, mark))
+                    return self._log.trim(at)
             return []
-        number = tip.number - len(tip.foreign) - (tip.mark.version - horizon)
-        for at in range(max(0, number), tip.number + 1):
-            body = self._log.find(at)
-            mark = None if body is None else self._log.mark_of(body)
-            if mark is not None and mark.version >= horizon:
-                if not self._log.is_oldest(at):
-                    self._log.put_checkpoint(at, self._all(state, mark))
-                return self._log.trim(at)
-        return []
 
     # --- one version ---------------------------------------------------------------------------
 
@@ -303,9 +351,10 @@ class DeltaPublisher:
             for each in _rows(changed, after=False)
         ]
         if foreign is not None:
-            again, strange = self._undone(state, commit, foreign, {str(f["path"]) for f in shown})
-            shown += again
-            gone += strange
+            added_now = {str(each["path"]) for each in shown}
+            shown_again, removed = self._undone(state, commit, foreign, added_now)
+            shown += shown_again
+            gone += removed
         self._copy_vectors(shown)
         added = [
             add_action(
@@ -327,6 +376,11 @@ class DeltaPublisher:
         defines = features != before.features or commit.schema_id != before.schema_id
         header = self._header(state, mark) if defines or (foreign and foreign.defines) else ()
         undone = None if foreign is None else Foreign(number, tip.foreign, foreign.operations)
+        if header or foreign is not None:
+            # An engine takes a commit with a header for the beginning of a log, if what is before
+            # it is missing. With a checkpoint of it, that is right. And what others wrote, engines
+            # need not understand then.
+            self._log.put_checkpoint(number, self._all(state, mark))
         yield from self._put(state, tip, _Draft(mark, [*header, *gone, *added], undone), progress)
 
     def _foreign(self, tip: Tip) -> ForeignActions | None:
@@ -341,11 +395,12 @@ class DeltaPublisher:
         live = state.folded(self._store, commit.version, bounds=True).live(commit.version)
         names = pa.array(sorted(foreign.paths), pa.string())
         ours = live.filter(pc.is_in(live["path"], value_set=names)).to_pylist()
-        known = {(str(each["path"]), vector_identity(_as_shown(each, state))) for each in ours}
+        actions = [_as_shown(each, state) for each in ours]
+        known = {(str(each["path"]), vector_identity(each)) for each in actions}
         strange: list[Json] = [
             {"remove": {**_only_identity(file), "deletionTimestamp": commit.completed_ms}}
             for identity, file in foreign.added.items()
-            if identity not in known
+            if identity not in known and is_text(identity[0])
         ]
         return [each for each in ours if each["path"] not in shown], strange
 
@@ -398,11 +453,11 @@ class DeltaPublisher:
         """Publish the newest version alone: a checkpoint of it, then its commit."""
         before = tip.mark
         if before is None:
-            number = max(commit.version, tip.number + 1)
+            number = max(commit.version, tip.number + 1, tip.checkpoint)
             left = 0
         else:
-            number = tip.number + commit.version - before.version
-            left = commit.version - before.version - 1
+            left = max(0, commit.version - before.version - 1)
+            number = max(tip.number + 1 + left, tip.checkpoint)
         live = state.folded(self._store, bounds=True).live(commit.version)
         features = _schema_at(state, commit.schema_id).features
         if before is not None:
@@ -416,6 +471,19 @@ class DeltaPublisher:
         for then in self._put(state, leapt, _Draft(mark, self._header(state, mark)), progress):
             progress.left_out += left
             yield then
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn what a hostile log makes Python raise into CorruptMetadataError."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, ArithmeticError, pa.ArrowException) as error:
+        if isinstance(error, TableError):
+            raise
+        message = f"{DIRECTORY} cannot be understood: {type(error).__name__}: {str(error)[:100]}"
+        hint = "look for files that others wrote there, and delete them"
+        raise CorruptMetadataError(message, hint=hint, path=DIRECTORY) from error
 
 
 def _schema_at(state: TableState, number: int) -> DeltaSchema:

@@ -35,6 +35,8 @@ NTZ: Final = "timestampNtz"
 NOT_NULL: Final = "invariants"
 MAPPING: Final = "columnMapping"
 WIDENING: Final = "typeWidening"
+FEATURES: Final = frozenset((VECTORS, NTZ, NOT_NULL, MAPPING, WIDENING))
+"""The features that a log of ours may have beside those that it always has."""
 _READER_TOO: Final = (VECTORS, NTZ, MAPPING, WIDENING)
 """The features that a reader must know, too."""
 _DIRECTORY: Final = "_dv"

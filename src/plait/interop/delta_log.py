@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from plait.errors import CorruptMetadataError
 from plait.interop.delta_actions import Json
+from plait.model.texts import is_text
 from plait.storage.port import Store
 
 DIRECTORY: Final = "_delta_log"
@@ -28,8 +29,11 @@ MARK: Final = "plait"
 _COMMIT = re.compile(r"_delta_log/(\d{20})\.json", re.ASCII)
 _CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint(?:\.[\w.-]+)?\.parquet", re.ASCII)
 _NUMBER_MAX = (1 << 63) - 2
+_COMMITS_MAX = 1 << 48
 _NAME_CHARS = 100
 _COMMIT_BYTES_MAX = 1 << 30
+_DELETED_AT_ONCE = 50
+"""A store may delete what it is given at once in any order."""
 _TIME_MS_MAX = 1 << 50
 """A later time of others is absurd; ours grow from the latest, so it is not followed."""
 
@@ -110,6 +114,10 @@ class Tip:
     """What the last commit of ours says; None if there is none."""
     foreign: tuple[int, ...] = ()
     """The numbers of the commits after it, oldest first, which others wrote."""
+    checkpoint: int = -1
+    """The greatest number of a checkpoint, as far as it was looked for."""
+    known: bool = True
+    """Whether some commit is of this table, or the log is empty."""
 
     def then(self, number: int, mark: Mark) -> Tip:
         """Return the end once a commit of ours is the last one."""
@@ -139,13 +147,17 @@ class DeltaLog:
         backup was put in its place, the log may show another one.
         """
         numbers = self.commits()
+        checkpoint = max(self._numbers(_CHECKPOINT), default=-1)
+        last = numbers[-1] if numbers else -1
         foreign: list[int] = []
+        known = last == checkpoint == -1
         for number in reversed(numbers):
             mark = self.mark_of(self.find(number) or b"")
+            known = known or mark is not None
             if mark is not None and is_ours(mark):
-                return Tip(numbers[-1], mark, tuple(reversed(foreign)))
+                return Tip(last, mark, tuple(reversed(foreign)), checkpoint)
             foreign.append(number)
-        return Tip(numbers[-1] if numbers else -1, None, tuple(reversed(foreign)))
+        return Tip(last, None, tuple(reversed(foreign)), checkpoint, known)
 
     def commits(self) -> list[int]:
         """List the numbers of all commits, rising."""
@@ -154,8 +166,12 @@ class DeltaLog:
     def _numbers(self, pattern: re.Pattern[str]) -> Iterator[int]:
         for info in self._store.list(DIRECTORY):
             match = pattern.fullmatch(info.path)
-            if match is not None and int(match[1]) <= _NUMBER_MAX:
-                yield int(match[1])
+            if match is None:
+                continue
+            if int(match[1]) > _COMMITS_MAX:
+                message = f"{info.path} has an absurd number: no log is that long"
+                raise CorruptMetadataError(message, hint="delete it", path=info.path)
+            yield int(match[1])
 
     def put(self, number: int, actions: Iterable[Json]) -> bool:
         """Publish a commit, if nobody has that number yet. It alone makes a version visible."""
@@ -166,9 +182,16 @@ class DeltaLog:
         return number - max(self._last_checkpoint(), *self.commits()[:1], 0)
 
     def put_checkpoint(self, number: int, actions: Sequence[Json]) -> None:
-        """Write a checkpoint: all that is in force after a commit. Anybody writes the same."""
-        body = checkpoint_body(actions)
-        self._store.put_if_absent(checkpoint_path(number), body)
+        """Write a checkpoint: all that is in force after a commit.
+
+        Any publisher writes the same. What is there and differs was written by somebody else, or
+        for a history that was cut off, and is replaced: a reader would start from it.
+        """
+        body, path = checkpoint_body(actions), checkpoint_path(number)
+        there = not self._store.put_if_absent(path, body)
+        if there and self._store.find(path, size_max=_COMMIT_BYTES_MAX) != body:
+            self._store.put(path, body)
+            self._store.persist([path])
         said = {"version": number, "size": len(actions), "sizeInBytes": len(body)}
         said["numOfAddFiles"] = sum("add" in each for each in actions)
         if number >= self._last_checkpoint():
@@ -189,21 +212,25 @@ class DeltaLog:
     def trim(self, number: int) -> list[str]:
         """Delete what is older than a checkpoint; return what was deleted.
 
-        Commits go oldest first, and no reader takes a log with a gap for whole: so whatever is left
-        by a crash shows fewer versions, and none of them wrong.
+        An engine may read a log whose beginning is missing as if it were whole. So commits go
+        newest first, and then checkpoints: what a crash leaves is whole up to some version, and
+        begins where it began.
         """
-        doomed = []
+        commits, checkpoints = list[str](), list[str]()
         for info in self._store.list(DIRECTORY):
-            match = _COMMIT.fullmatch(info.path) or _CHECKPOINT.fullmatch(info.path)
-            if match is not None and int(match[1]) < number:
-                doomed.append(info.path)
-        self._store.delete(doomed)
-        return doomed
+            for pattern, doomed in ((_COMMIT, commits), (_CHECKPOINT, checkpoints)):
+                match = pattern.fullmatch(info.path)
+                if match is not None and int(match[1]) < number:
+                    doomed.append(info.path)
+        every = [*sorted(commits, reverse=True), *sorted(checkpoints, reverse=True)]
+        for start in range(0, len(every), _DELETED_AT_ONCE):
+            self._store.delete(every[start : start + _DELETED_AT_ONCE])
+        return every
 
 
 def encode(actions: Iterable[Json]) -> bytes:
     """Write actions as the lines of a commit."""
-    lines = (json.dumps(each, separators=(",", ":"), ensure_ascii=False) for each in actions)
+    lines = (json.dumps(each, separators=(",", ":")) for each in actions)  # surrogates, too
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -212,7 +239,7 @@ class ForeignActions:
     """What commits of others did to the log."""
 
     added: Mapping[tuple[str, str], Json]
-    """What they added and did not remove again, by path and vector."""
+    """What they added and did not remove again, by path, as it is spelled there, and vector."""
     paths: frozenset[str]
     """The files that they added or removed."""
     defines: bool
@@ -266,12 +293,15 @@ class _Found:
     def _take_file(self, file: object, *, added: bool) -> None:
         if not isinstance(file, dict):
             return
-        path = unquote(str(file.get("path", "")))
-        self.paths.add(path)
+        # Engines compare paths as they are spelled, so another spelling is another file to them.
+        spelled = str(file.get("path", ""))
+        path = unquote(spelled)
+        if is_text(path):
+            self.paths.add(path)
         if added:
-            self.added[path, vector_identity(file)] = file
+            self.added[spelled, vector_identity(file)] = file
         else:
-            self.added.pop((path, vector_identity(file)), None)
+            self.added.pop((spelled, vector_identity(file)), None)
 
 
 def vector_identity(file: Mapping[str, object]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from plait.errors import TableError
+from plait.errors import PublishRefusedError, TableError
 from plait.files.data_file import EXTENSIONS, MASK
 from plait.interop.delta import TARGET as DELTA
 from plait.interop.delta import DeltaPublisher, Foreign
@@ -70,7 +70,8 @@ class PublicationStatus(Plain):
     lag_ms: int
     """How much younger the table's newest version is than the published one."""
     foreign: int
-    """How many commits of others are at the end of the published log; the next call undoes them."""
+    """How many commits at the end of the published log are of others, or of a history that was cut
+    off; the next call undoes them."""
     problem: str | None = None
     """Why it cannot be read."""
 
@@ -132,7 +133,8 @@ def _catch_up(
     clock = handle.ports.clock
     end_s = clock.monotonic() + within_s
     late = (lambda: clock.monotonic() >= end_s) if math.isfinite(within_s) else _never
-    caught = publisher.catch_up(state, late=late, whole=whole)
+    caught = publisher.catch_up(state, late=late, refresh=handle.cache.refresh, whole=whole)
+    state = handle.cache.known()
     done = Published(
         DELTA, publisher.version, caught.published, caught.left_out, tuple(caught.undone)
     )
@@ -165,9 +167,6 @@ def _status(target: str, state: TableState, tip: Tip) -> PublicationStatus:
     if mark is None:
         return PublicationStatus(target, None, state.version + 1, 0, len(tip.foreign))
     lag_ms = state.completed_ms - mark.time_ms if mark.version < state.version else 0
-    if mark.version > state.version:
-        problem = "the log shows versions that the table does not have: was a backup put back?"
-        return PublicationStatus(target, mark.version, 0, 0, len(tip.foreign), problem)
     missing = max(0, state.version - mark.version)
     return PublicationStatus(target, mark.version, missing, max(0, lag_ms), len(tip.foreign))
 
@@ -180,6 +179,9 @@ def publish_before_clean(handle: TableHandle) -> int | None:
     try:
         report = catch_up(handle)
         versions = [each.version for each in report.targets]
+    except PublishRefusedError as error:
+        _log.warning("nothing is published: %s", error)
+        return None
     except TableError as error:
         _log.warning("a clean keeps what the published versions show: %s", error)
         versions = [each.version for each in list_publications(handle)]
@@ -190,8 +192,14 @@ def trim_published(handle: TableHandle, state: TableState, horizon: int) -> None
     """Take the versions below a horizon out of the published logs, before it is decided.
 
     So no published version names a file when the grace of its clean begins.
+
+    Raises:
+        StorageError, CorruptMetadataError: it failed; no higher horizon may be decided.
     """
-    delta_publisher(handle).trim(state, horizon)
+    try:
+        delta_publisher(handle).trim(state, horizon)
+    except PublishRefusedError as error:
+        _log.info("nothing is trimmed: %s", error)
 
 
 def with_copies(paths: Sequence[str]) -> list[str]:

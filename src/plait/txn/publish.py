@@ -126,7 +126,8 @@ def _require_publishable(store: Store, state: TableState, table: TableDef, draft
     kept = live.filter(pc.invert(pc.is_in(live["path"], value_set=removed)))
     ids = {*kept["schema_id"].unique().to_pylist()}
     ids |= {*draft.changes.added["schema_id"].unique().to_pylist()}
-    require_publishable(table.published, table.spec.schema, map(table.schemas.__getitem__, ids))
+    found = [table.schemas[each] for each in ids]
+    require_publishable(table.published, table.spec.schema, found)
 
 
 def _put(handle: TableHandle, state: TableState, decision: Decision, body: bytes) -> Won | Lost:

@@ -13,12 +13,25 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 
-from plait import CapabilityMissingError, OptionError, PublishRefusedError, Table
+from plait import (
+    CapabilityMissingError,
+    CorruptMetadataError,
+    OptionError,
+    PublishRefusedError,
+    Table,
+)
 from plait.interop.delta_actions import MAPPING, add_action
-from plait.interop.delta_log import LAST_CHECKPOINT, commit_path, read_foreign, read_mark
+from plait.interop.delta_log import (
+    LAST_CHECKPOINT,
+    checkpoint_path,
+    commit_path,
+    read_foreign,
+    read_mark,
+)
 from plait.interop.publication import delta_publisher
 from plait.storage.port import Capabilities
 from plait.testing import open_wrapped
@@ -310,7 +323,8 @@ def test_publishers_at_once_write_one_log(tmp_path: Path) -> None:
         assert shown(table, "deltalake", version) == held(table, version), version
 
 
-def test_a_log_of_a_history_that_was_cut_off_is_brought_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("since", [0, 1, 3])
+def test_a_log_of_a_history_that_was_cut_off_is_brought_back(tmp_path: Path, since: int) -> None:
     """An older backup of ``.meta`` was put back; the log still shows what was decided since."""
     place, backup = tmp_path / "t", tmp_path / "backup"
     table = build.make(uri=place, properties=PUBLISHED, upsert=rows(1, v=1))
@@ -320,15 +334,108 @@ def test_a_log_of_a_history_that_was_cut_off_is_brought_back(tmp_path: Path) -> 
     shutil.rmtree(place / ".meta")
     shutil.copytree(backup, place / ".meta")
     restored = Table.open(str(place))
-    assert "backup" in str(restored.inspect.publications()[0].problem)
-    for key in (7, 8, 9):
+    assert restored.inspect.publications()[0].foreign == 2
+    for key in range(7, 7 + since):
         restored.upsert(rows(key, v=key))
     restored.maintenance.publish()
     (status,) = restored.inspect.publications()
-    assert (status.version, status.problem) == (version_of(restored), None)
-    assert shown(restored, "deltalake", commits(restored)[-1]) == held(
-        restored, version_of(restored)
-    )
+    newest = version_of(restored)
+    assert (status.version, status.foreign, status.problem) == (newest, 0, None)
+    assert shown(restored, "deltalake", commits(restored)[-1]) == held(restored, newest)
+
+
+def test_a_log_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    deltalake.write_deltalake(place, rows(1, 2, v=9))
+    table = build.make(uri=place, properties={**PUBLISHED, **build.LITTLE}, upsert=rows(5, v=5))
+    table.upsert(rows(6, v=6))
+    table.upsert(rows(6, v=7))
+    assert DELTA["deltalake"](place, 0).num_rows == 2
+    assert commits(table) == [0]
+    with pytest.raises(PublishRefusedError, match="did not write"):
+        table.maintenance.publish()
+    assert "did not write" in str(table.inspect.publications()[0].problem)
+    assert table.maintenance.clean().plan.horizon > 0, "it stands in nobody's way"
+
+
+def test_a_log_that_is_deleted_is_begun_anew_and_never_read_without_its_beginning(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "t"
+    table = build.make(uri=place, properties=PUBLISHED, upsert=rows(range(50), v=1))
+    table.upsert(rows(100, v=1))
+    shutil.rmtree(place / "_delta_log")
+    table.alter.columns().add("w", "int").commit()
+    newest = table.upsert(rows(101, v=1, w=pa.array([1], pa.int32()))).version
+    build.again(table).maintenance.publish()
+    assert shown(table, "deltalake", commits(table)[-1]) == held(table, newest)
+    assert shown(table, "polars", commits(table)[-1]) == held(table, newest)
+
+
+def test_a_clean_that_dies_in_a_trim_leaves_no_version_that_is_read_wrong(tmp_path: Path) -> None:
+    properties = {**PUBLISHED, **build.LITTLE, "checkpoint.interval": 3}
+    for at in itertools.count(1):
+        table = build.make(uri=tmp_path / str(at), properties=properties, upsert=rows(1, v=1))
+        table.alter.columns().add("w", "int").commit()
+        for key in range(2, 8):
+            table.upsert(rows(key, v=1, w=pa.array([1], pa.int32())))
+        wanted = {version: held(table, version) for version in range(version_of(table) + 1)}
+        fault = Fault("crash_before", operation="delete", path="_delta_log*", nth=at)
+        client, _ = open_wrapped(build.uri_of(table), lambda inner, f=fault: FaultStore(inner, [f]))
+        with suppress(SimulatedCrashError):
+            client.maintenance.clean()
+        for version, rows_then in wanted.items():
+            with suppress(Exception):
+                found = shown(table, "deltalake", version)
+                assert found == rows_then, (at, version)
+        if fault._seen < at:
+            break
+    assert at > 5
+
+
+def test_another_checkpoint_is_not_where_readers_begin(tmp_path: Path) -> None:
+    table = build.make(uri=tmp_path / "t", properties=PUBLISHED, upsert=rows(1, 2, v=1))
+    other = build.make(uri=tmp_path / "o", properties={**PUBLISHED, "checkpoint.interval": 1})
+    other.upsert(rows(range(7), v=7))
+    strange = other._handle.store.find(checkpoint_path(1))
+    assert strange is not None
+    table._handle.store.put(checkpoint_path(50), strange)
+    table.maintenance.publish()
+    newest = version_of(table)
+    assert shown(table, "deltalake", commits(table)[-1]) == held(table, newest)
+
+
+def test_another_spelling_of_a_path_is_another_file(published: Table) -> None:
+    (first, *_) = _shown_files(published)
+    schemas = published._handle.cache.known().table.schemas
+    theirs = add_action(first, schemas, modificationTime=1, dataChange=True)["add"]
+    assert isinstance(theirs, dict)
+    spelled = {**theirs, "path": str(theirs["path"]).replace("data", "%64ata")}
+    at = foreign(published, {"add": spelled}, {"add": {**theirs, "path": "\ud800"}})
+    published.maintenance.publish()
+    assert shown(published, "deltalake", at + 1) == held(published, version_of(published))
+    published.maintenance.clean()
+    published.maintenance.optimize()
+
+
+def test_an_absurd_number_is_named(published: Table) -> None:
+    foreign(published, number=(1 << 63) - 2)
+    with pytest.raises(CorruptMetadataError, match="absurd"):
+        published.maintenance.publish()
+    assert "absurd" in str(published.inspect.publications()[0].problem)
+    published.upsert(rows(60, v=6))
+    published.maintenance.clean()
+
+
+def test_a_repush_that_ends_publishing_is_seen(tmp_path: Path) -> None:
+    table = build.make(uri=tmp_path / "t", properties=PUBLISHED, upsert=rows(1, 2, v=1))
+    table.layout.repush(properties={"publish": ""})
+    table.alter.columns().add("c", "int", default=7).commit()
+    wrong = version_of(table)
+    table.overwrite(rows(1, v=1, c=pa.array([1], pa.int32())), where="id >= 0")
+    table.alter.set({"publish": "delta"})
+    assert wrong not in commits(table)
+    assert shown(table, "deltalake", commits(table)[-1]) == held(table, version_of(table))
 
 
 def test_a_store_that_cannot_decide_who_is_first_publishes_nothing(tmp_path: Path) -> None:
@@ -508,7 +615,7 @@ def test_hostile_commits_are_only_recognised() -> None:
     body = b'{"add":{"path":"../../etc/passwd"}}\n{"add":{"path":"a%2Fb","deletionVector":[]}}\n'
     found = read_foreign([body, b'{"remove":{"path":"a/b"}}'])
     assert found.paths == {"../../etc/passwd", "a/b"}
-    assert set(found.added) == {("../../etc/passwd", "")}
+    assert set(found.added) == {("../../etc/passwd", ""), ("a%2Fb", "")}
     assert read_mark(b'{"commitInfo":{"plait":{"version":-1}}}') is None
     assert read_mark(b"[" * 10**6) is None
 

@@ -11,13 +11,14 @@ decision (INV-05). Nothing is ever deleted because it is old or unknown (INV-06)
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.errors import CorruptMetadataError
+from plait.errors import CorruptMetadataError, TableError
 from plait.files.data_file import parse_path
 from plait.interop.publication import publish_before_clean, trim_published, with_copies
 from plait.model.bucket import partition_path
@@ -41,6 +42,7 @@ from plait.txn.recovery import RollbackReport, roll_back_failed
 from plait.txn.service import publish_service
 from plait.txn.table_handle import TableHandle, client
 
+_log = logging.getLogger(__name__)
 _CONDEMNED_MAX = 100_000
 """The number of files that one clean condemns; the next clean condemns the rest."""
 _CHECKPOINTS_KEPT = 2
@@ -145,7 +147,11 @@ def clean(handle: TableHandle, plan: CleanPlan | None = None) -> CleanReport:
     kept_from = publish_before_clean(handle) if published else None
     planned = _capped(plan or plan_clean(handle), kept_from)
     if published:
-        trim_published(handle, handle.cache.known(), planned.horizon)
+        try:
+            trim_published(handle, handle.cache.known(), planned.horizon)
+        except TableError as error:
+            _log.warning("versions stay readable, since a published log still has them: %s", error)
+            planned = _capped(planned, planned.before)
     drafts = _Drafts(handle, planned, planned if plan is None else None)
     zombies = handle.cache.known().late  # before our own horizon lets them go
     gone, _ = _split(planned.waiting, _needed_from(handle))
