@@ -47,7 +47,7 @@ from plait.storage.port import Store
 from plait.timeline.log import Timeline
 
 TARGET: Final = "delta"
-"""Its name in the property ``publish``."""
+"""The format as the property ``publish`` names it."""
 ENGINE: Final = "plait"
 BEHIND_MAX: Final = 1_000
 """The most versions that are published one by one; further behind, they are left out."""
