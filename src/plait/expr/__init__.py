@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from plait.errors import PredicateError
 from plait.expr.bind import condition, require_bound
 from plait.expr.ddl import parse_ddl
+from plait.expr.implied import named_in
 from plait.expr.json import from_json, retyped, to_json
 from plait.expr.prune import Bounds, key_points, may_match
 from plait.expr.spark_sql import to_sql
@@ -35,8 +36,9 @@ Where: TypeAlias = str | pc.Expression | Predicate | None
 def parse_where(where: Where, schema: pa.Schema) -> Predicate:
     """Return the predicate of any form that users may write; None matches every row.
 
-    A pyarrow expression is evaluated by Arrow as it stands: it prunes no files, and can neither be
-    recorded in a table nor handed to Spark.
+    A pyarrow expression is evaluated by Arrow as it stands. Files are pruned by what follows from
+    it (``expr/implied.py``). It can neither be recorded in a table nor handed to Spark, and has to
+    name its columns.
 
     Raises:
         PredicateError: it cannot be understood, or does not fit the schema.
@@ -66,6 +68,7 @@ def _of_arrow(expression: pc.Expression, schema: pa.Schema) -> Predicate:
         message = f"the expression {shown} does not fit the table: {str(error)[:200]}"
         hint = f"columns: {', '.join(schema.names[:20])}"
         raise PredicateError(message, hint=hint, text=shown) from error
+    named_in(expression, schema)
     return Arrow(expression)
 
 

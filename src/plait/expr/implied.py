@@ -44,6 +44,10 @@ from plait.model.value import is_plain, to_text
 MIRRORED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _PARTS_A_LEAF: Final = 8
 """Parts that Arrow writes for a condition: two calls, a column, a literal, options, their ends."""
+_PARTS: Final = frozenset(("call", "literal", "options", "end"))
+"""Parts of an expression of Arrow, as it is serialised, that name no column."""
+_BY_POSITION: Final = "FieldPath("
+"""How Arrow shows a column by its position. It serialises no such expression."""
 _FLOAT_DIGITS: Final = {32: 24, 64: 53}
 """Binary digits up to which a floating-point type of so many bits has every integer."""
 _UNREADABLE: Final = (
@@ -253,7 +257,28 @@ def fields_of(expression: pc.Expression) -> frozenset[str] | None:
                 next(parts)
         elif what == "field_ref":
             names.add(value)
+        elif what not in _PARTS:
+            return None
     return frozenset(names)
+
+
+def named_in(expression: pc.Expression, schema: pa.Schema) -> frozenset[str]:
+    """Return the columns that an expression of Arrow looks at; all where it may be any by name.
+
+    Raises:
+        PredicateError: it may look at columns by their positions, which differ between readers.
+    """
+    names = fields_of(expression)
+    if names is not None:
+        return names
+    try:
+        shown = str(expression)
+    except UnicodeDecodeError:  # of a value that is none of a column's
+        shown = _BY_POSITION
+    if _BY_POSITION not in shown:
+        return frozenset(schema.names)
+    message = f"name the columns: {shown[:200]} looks at one by its position"
+    raise PredicateError(message, hint="pc.field('name') names a column", text=shown[:200])
 
 
 def _is_short(parts: Sequence[object]) -> bool:

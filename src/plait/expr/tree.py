@@ -174,7 +174,7 @@ class Cast:
 
 @dataclass(frozen=True, eq=False)
 class Arrow:
-    """A pyarrow expression: evaluated by Arrow as it stands, and never looked into."""
+    """A pyarrow expression: Arrow evaluates it. We look into it to prune (``expr/implied.py``)."""
 
     expression: pc.Expression
 

@@ -8,11 +8,10 @@ from typing import Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from plait.expr import TRUE, Predicate, Where, columns_read, parse_where
 from plait.expr.evaluate import Sides, holds
-from plait.expr.implied import implied
+from plait.expr.implied import implied, named_in
 from plait.expr.prune import Bounds, Flags, may_match
 from plait.expr.tree import TARGET, Arrow, leaves
 from plait.files.footer import Range
@@ -72,32 +71,16 @@ class Condition:
 
 
 def _looked_at(predicate: Predicate, schema: pa.Schema) -> tuple[frozenset[str], bool]:
-    """Name the columns to read; of a pyarrow expression those that it cannot do without.
-
-    Tell also whether a part is a pyarrow expression.
-    """
+    """Name the columns to read, and tell whether a part is a pyarrow expression."""
     names: set[str] = set()
     foreign = False
     for leaf in leaves(predicate):
         if isinstance(leaf, Arrow):
             foreign = True
-            names.update(_named_in(leaf.expression, schema))
+            names.update(named_in(leaf.expression, schema))
         else:
             names.update(columns_read(leaf) or ())
     return frozenset(names), foreign
-
-
-def _named_in(expression: pc.Expression, schema: pa.Schema) -> Sequence[str]:
-    try:
-        text = str(expression)
-    except UnicodeDecodeError:  # of a value that is none of a column's
-        return list(schema.names)
-    fewer = pa.schema([field for field in schema if field.name in text])
-    try:
-        fewer.empty_table().filter(expression)
-    except (pa.ArrowException, NotImplementedError):
-        return list(schema.names)
-    return list(fewer.names)
 
 
 def group_bounds(

@@ -34,7 +34,6 @@ EXPRESSIONS = [
     F("f").is_null(nan_is_null=True),
     pc.utf8_upper(F("s")) == "A%B",
     pc.if_else(F("b"), F("id") > 1, F("id") < 1),
-    F(1) > 1,
     pc.scalar(True),
 ]
 
@@ -80,3 +79,10 @@ def test_an_expression_prunes_nothing_and_stays_in_this_process() -> None:
 def test_an_expression_that_does_not_fit_the_table_is_refused(expression: pc.Expression) -> None:
     with pytest.raises(PredicateError, match="does not fit"):
         parse_where(expression, SCHEMA)
+
+
+def test_an_expression_names_its_columns() -> None:
+    """By position it would look at another column of rows that have fewer."""
+    for expression in (F(1) > 1, F("b") & (F(0) == 1)):
+        with pytest.raises(PredicateError, match="name the columns"):
+            parse_where(expression, SCHEMA)

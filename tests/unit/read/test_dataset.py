@@ -321,3 +321,37 @@ def test_a_dataset_of_a_large_table_loads_the_bounds_that_a_predicate_looks_at(
     assert dataset.to_table(filter=pc.field("v") > 4).num_rows == 10
     assert lazy.filter(pl.col("v") > 4).collect().height == 10
     assert dataset.count_rows() == 60
+
+
+def test_a_filter_names_its_columns() -> None:
+    """INV-04: a position is another column for whoever reads fewer columns than there are."""
+    table = changed("mor")
+    scan = table.scan()
+    dataset = scan.to_dataset()
+    fragment = next(dataset.get_fragments())
+    for expression in (
+        pc.field(0) > 50,
+        (pc.field(0) > 50) & (pc.field("text") == "x"),
+        ~(pc.field("text").isin(["x"]) | (pc.field(1) < 0)),
+    ):
+        for read in (
+            lambda where: table.scan(where=where),
+            lambda where: table.snapshot().scan(where=where),
+            lambda where: table.changes(since=0, where=where),
+            lambda where: scan.narrowed(where=where),
+            lambda where: table.scan(where=where).splits(),
+            dataset.filter,
+            dataset.count_rows,
+            lambda where: next(dataset.get_fragments(where)),
+            lambda where: dataset.scanner(filter=where),
+            lambda where: dataset.to_table(filter=where),
+            lambda where: dataset.head(3, filter=where),
+            fragment.count_rows,
+            lambda where: fragment.to_table(filter=where),
+        ):
+            with pytest.raises(PredicateError, match="name the columns") as caught:
+                read(expression)
+            assert "pc.field('name')" in caught.value.hint
+    # A projection is of the columns that the dataset shows.
+    assert dataset.to_table(columns={"a": pc.field(1)})["a"].equals(dataset.to_table()["v"])
+    assert dataset.count_rows(filter=pc.field("text") == "FieldPath(0)") == 0
