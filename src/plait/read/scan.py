@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 
-from plait.errors import OptionError, PredicateError, SchemaMismatchError
+from plait.errors import InstantExpiredError, OptionError, PredicateError, SchemaMismatchError
 from plait.expr import Where, parse_where, to_json
 from plait.expr.tree import all_of
 from plait.files.data_file import LiveFile, live_files
@@ -199,7 +199,7 @@ class Scan(Frames):
             schema = snapshot.spec.schema.arrow
             where = all_of(parse_where(self._where, schema), parse_where(where, schema))
             if snapshot.total is not None and self._origin is not None:
-                snapshot = self._origin.select(self.version, where)  # it has no bounds yet
+                snapshot = self._selected(self._origin, where)
         limits = [each for each in (limit, self._limit) if each is not None]
         scan = type(self)(
             self._store,
@@ -303,6 +303,14 @@ class Scan(Frames):
             message = "a scan with a limit cannot be divided or narrowed: it returns any rows"
             hint = "leave out the limit here, and set it last"
             raise OptionError(message, hint=hint, key="limit", value=str(self._limit))
+
+    def _selected(self, origin: Origin, where: Where) -> Snapshot:
+        """Return the snapshot with the bounds that a predicate looks at, which it has not yet."""
+        try:
+            return origin.select(self.version, where)
+        except InstantExpiredError:
+            # Another client cleaned the version. The read pin keeps its files, not its metadata.
+            return self._snapshot
 
     def _at_most(self, rows: int) -> int:
         return rows if self._limit is None else min(rows, self._limit)

@@ -355,3 +355,35 @@ def test_a_filter_names_its_columns() -> None:
     # A projection is of the columns that the dataset shows.
     assert dataset.to_table(columns={"a": pc.field(1)})["a"].equals(dataset.to_table()["v"])
     assert dataset.count_rows(filter=pc.field("text") == "FieldPath(0)") == 0
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+def test_a_large_table_is_narrowed_although_others_cleaned_the_version(
+    table_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INV-05: the read pin keeps the files. The newest state does not know the version."""
+    monkeypatch.setattr(selected, "WHOLE_ROWS_MAX", 1)
+    keeps_little = {"clean.retain.versions": 1, "clean.retain.time": "1ms"}
+    table = make(
+        "id bigint, v double",
+        table_type=table_type,
+        uri=tmp_path / "t",
+        properties={"checkpoint.interval": 1, **keeps_little},
+    )
+    for at in range(4):
+        table.upsert(rows(range(40), v=at))
+    reader, writer = again(table), again(table)
+    scan = reader.scan()
+    assert scan.snapshot.total is not None
+    dataset, lazy = scan.to_dataset(), plait.polars.scan(scan)
+    for at in range(3):
+        writer.upsert(rows(range(40), v=10 + at))
+        writer.maintenance.compact(full=True)
+        writer.maintenance.clean(now=True)
+    with pytest.raises(InstantExpiredError):
+        reader.scan(version=scan.version)
+    assert dataset.to_table(filter=pc.field("id") > 5)["v"].to_pylist() == [3.0] * 34
+    assert dataset.count_rows(filter=pc.field("v") > 5) == 0
+    assert lazy.filter(pl.col("id") > 5).collect()["v"].to_list() == [3.0] * 34
+    assert sum(each.count_rows() for each in dataset.get_fragments(pc.field("id") > 5)) == 40
+    assert sum(part.to_arrow().num_rows for part in scan.narrowed(where="id > 5").splits()) == 34
