@@ -262,6 +262,13 @@ class TableSpec:
         names: list[str] = list(self.schema.names)
         return [*names, WRITTEN_COLUMN] if self.keeps_row_version else names
 
+    @property
+    def readable(self) -> pa.Schema:
+        """The columns that can be read: all columns, the hidden one too."""
+        known = self.schema.arrow
+        hidden = self.keeps_row_version and WRITTEN_COLUMN not in known.names
+        return known.append(WRITTEN_FIELD) if hidden else known
+
     def with_row_version(self) -> TableSpec:
         """Return it for rows that come with the version that wrote them.
 

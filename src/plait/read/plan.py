@@ -26,7 +26,7 @@ from plait.model.bucket import UNKEYED, Partition, partition_parse, partition_te
 from plait.model.partitioning import PartitionField
 from plait.model.plain import Plain
 from plait.model.plan import Snapshot, TableSpec
-from plait.model.schema import Schema
+from plait.model.schema import is_written
 from plait.model.value import from_raws, is_plain, texts_of
 from plait.read.condition import Condition
 
@@ -60,7 +60,7 @@ def filter_where(where: Where) -> FileFilter:
     """
 
     def file_filter(spec: TableSpec) -> FileCriteria:
-        condition = Condition.of(where, spec.schema.arrow)
+        condition = Condition.of(where, spec.readable)
         if condition is None:
             return FileCriteria()
         looked_at = condition.columns
@@ -71,7 +71,7 @@ def filter_where(where: Where) -> FileFilter:
                 return judge_partitions(texts, condition, spec)
 
         schema = spec.schema
-        kinds_of = {name: schema.arrow.field(name).type for name in looked_at}
+        kinds_of = {name: schema.arrow.field(name).type for name in _stored(looked_at, spec)}
         bounded = [
             n for n, kind in kinds_of.items() if n not in spec.decided_columns and is_plain(kind)
         ]
@@ -132,7 +132,7 @@ class ScanPlan(Plain):
         kept = self.files.slice(0, needed)
         return replace(self, files=kept, pruned_by_limit=self.files.num_rows - kept.num_rows)
 
-    def counted(self, schema: Schema) -> tuple[int, ScanPlan]:
+    def counted(self, spec: TableSpec) -> tuple[int, ScanPlan]:
         """Count the rows of files of which bounds prove that every row matches.
 
         Return a plan of the others, too. Bounds say what is in a file, also of its hidden rows.
@@ -142,7 +142,7 @@ class ScanPlan(Plain):
         """
         if self.condition is None:
             return self.rows, replace(self, files=self.files.slice(0, 0))
-        bounds = file_bounds(self.files, self.condition.columns, schema)
+        bounds = file_bounds(self.files, _stored(self.condition.columns, spec), spec.schema)
         flags = satisfied(self.condition.predicate, bounds, self.files.num_rows)
         proven = replace(self, files=self.files.filter(pa.array(flags)))
         return proven.rows, replace(self, files=self.files.filter(pa.array(~flags)))
@@ -174,7 +174,7 @@ def plan_scan(
     """
     spec, files = snapshot.spec, snapshot.files
     names = tuple(spec.schema.names if columns is None else columns)
-    condition = None if where is None else Condition.of(where, spec.schema.arrow)
+    condition = None if where is None else Condition.of(where, spec.readable)
     counts = [files.num_rows if snapshot.total is None else snapshot.total]
     if condition is not None and counts[0]:
         by_partition, rest = _by_partition(files, condition, spec)
@@ -183,7 +183,7 @@ def plan_scan(
         files = _kept(files, _by_bucket(files, condition.implied, spec), counts)
         counts[1:] = [count + snapshot.unmatched for count in counts[1:]]
         if rest is not None:
-            bounds = file_bounds(files, rest.columns, spec.schema)
+            bounds = file_bounds(files, _stored(rest.columns, spec), spec.schema)
             files = _kept(files, may_match(rest.implied, bounds, files.num_rows), counts)
         condition = None if rest is None else replace(rest, keys=keys)
     pruned = [before - after for before, after in itertools.pairwise(counts)]
@@ -199,6 +199,11 @@ def plan_scan(
         pruned_by_bucket=by_reason.get("bucket", 0),
         pruned_by_bounds=by_reason.get("bounds", 0),
     )
+
+
+def _stored(names: Sequence[str], spec: TableSpec) -> list[str]:
+    """Leave out the hidden column: its bounds leave out the rows that their own commit wrote."""
+    return [name for name in names if not is_written(name, spec.schema)]
 
 
 def _kept(files: pa.Table, flags: Flags, counts: list[int]) -> pa.Table:
@@ -223,7 +228,7 @@ def _by_partition(
     encoded = files["partition"].combine_chunks().dictionary_encode()
     flags = judge_partitions(encoded.dictionary, condition, spec)
     undecided = _open(condition.predicate, frozenset(spec.decided_columns))
-    rest = Condition.of(undecided, spec.schema.arrow)
+    rest = Condition.of(undecided, spec.readable)
     return flags[encoded.indices.to_numpy()], rest
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final, Protocol, Self, TypeAlias
 import pyarrow as pa
 
 from plait.errors import InstantExpiredError, OptionError, PredicateError, SchemaMismatchError
-from plait.expr import Where, parse_where, to_json
+from plait.expr import Where, columns_read, parse_where, to_json
 from plait.expr.tree import all_of
 from plait.files.data_file import LiveFile, live_files
 from plait.model.plan import Snapshot
-from plait.model.schema import WRITTEN_FIELD, column_of, names_of, unknown_column
+from plait.model.schema import column_of, names_of, unknown_column
 from plait.read.ahead import read_ahead
 from plait.read.frames import Frames
 from plait.read.plan import ScanPlan, plan_scan
@@ -83,7 +83,8 @@ class Scan(Frames):
             snapshot: the version to read.
             columns: the columns to return, in this order; None: all. ``_written`` is the version
                 that wrote the row, where the table has the property ``rows.written``.
-            where: SQL text, a pyarrow expression or a predicate; None: all rows.
+            where: SQL text, a pyarrow expression or a predicate, on any of these columns and of
+                those that are not returned; None: all rows.
             limit: the most rows to return, any of them; None: all rows.
             origin: the table; None: the scan cannot be pickled, and may prune less if narrowed.
 
@@ -94,9 +95,9 @@ class Scan(Frames):
         """
         self._store, self._snapshot = store, snapshot
         self._limit, self._origin = limit, origin
-        known = snapshot.spec.schema.arrow
-        hidden = known.append(WRITTEN_FIELD) if snapshot.spec.keeps_row_version else None
-        self._columns = known_columns(columns, known, hidden)
+        spec = snapshot.spec
+        hidden = None if columns is None else spec.readable
+        self._columns = known_columns(columns, spec.schema.arrow, hidden)
         self._where = where
         self._reader = SliceReader.of(store, snapshot)
         self._plan = plan_scan(snapshot, columns=self._columns, where=where)
@@ -128,7 +129,11 @@ class Scan(Frames):
     @property
     def read_predicate(self) -> dict[str, object] | None:
         """The rows that are read, as a predicate in JSON values; None: all, or unknown."""
-        where = parse_where(self._where, self._snapshot.spec.schema.arrow)
+        spec = self._snapshot.spec
+        where = parse_where(self._where, spec.readable)
+        names = columns_read(where)
+        if names is not None and not names <= set(spec.schema.names):
+            return None  # the hidden column, which no check for conflicts knows
         try:
             return None if self._where is None else to_json(where)
         except PredicateError:  # a pyarrow expression
@@ -160,7 +165,7 @@ class Scan(Frames):
         """
         if self.plan.condition is None:
             return self._at_most(self.plan.rows)
-        known, rest = self.plan.counted(self._snapshot.spec.schema)
+        known, rest = self.plan.counted(self._snapshot.spec)
         if self._limit is not None and known >= self._limit:
             return self._limit
         return self._at_most(known + sum(rows.num_rows for rows in self._stream((), rest)))
@@ -196,7 +201,7 @@ class Scan(Frames):
         snapshot = self._snapshot
         if where is not None:
             self.require_unlimited()
-            schema = snapshot.spec.schema.arrow
+            schema = snapshot.spec.readable
             where = all_of(parse_where(self._where, schema), parse_where(where, schema))
             if snapshot.total is not None and self._origin is not None:
                 snapshot = self._selected(self._origin, where)

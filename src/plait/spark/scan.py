@@ -82,8 +82,10 @@ def to_spark(scan: Scan | ChangeScan | StretchScan, spark: SparkSession) -> Data
 
 def _require_plain(scan: Scan | ChangeScan) -> None:
     """Refuse the version that wrote a row: Spark reads files itself, and few of them say it."""
-    hidden = isinstance(scan, Scan) and is_written(WRITTEN_COLUMN, scan.snapshot.spec.schema)
-    if hidden and WRITTEN_COLUMN in scan.schema.names:
+    if not isinstance(scan, Scan) or not is_written(WRITTEN_COLUMN, scan.snapshot.spec.schema):
+        return
+    condition = scan.plan.condition
+    if WRITTEN_COLUMN in (*scan.schema.names, *(condition.columns if condition else ())):
         message = f"Spark cannot read {WRITTEN_COLUMN}, the version that wrote a row"
         hint = "leave it out, or read it in this process, with to_arrow() for example"
         raise SchemaMismatchError(message, hint=hint, column=WRITTEN_COLUMN)

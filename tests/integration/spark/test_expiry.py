@@ -44,4 +44,6 @@ def test_executors_copy_rows_with_the_version_that_wrote_them(
     assert table.scan().to_spark(spark).columns == ["id", "ts", "p", "v"]
     with pytest.raises(SchemaMismatchError):
         table.scan(columns=["id", "_written"]).to_spark(spark)
+    with pytest.raises(SchemaMismatchError):
+        table.scan(where="_written > 1").to_spark(spark)
     assert not table.check.verify().problems

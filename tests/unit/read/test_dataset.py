@@ -387,3 +387,49 @@ def test_a_large_table_is_narrowed_although_others_cleaned_the_version(
     assert lazy.filter(pl.col("id") > 5).collect()["v"].to_list() == [3.0] * 34
     assert sum(each.count_rows() for each in dataset.get_fragments(pc.field("id") > 5)) == 40
     assert sum(part.to_arrow().num_rows for part in scan.narrowed(where="id > 5").splits()) == 34
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+def test_rows_are_filtered_by_the_version_that_wrote_them(table_type: str) -> None:
+    """INV-04: bounds of that column leave out the rows that their own commit wrote."""
+    table = make(
+        "id bigint, v double",
+        table_type=table_type,
+        buckets=2,
+        properties={"rows.written": "on"},
+    )
+    for at in range(3):
+        table.upsert(rows(range(at * 10, at * 10 + 20), v=at))
+    table.maintenance.compact(full=True)
+    scan = table.scan(["id", "_written"])
+    memory = scan.to_arrow()
+    dataset, lazy = scan.to_dataset(), plait.polars.scan(scan)
+    assert len(set(memory["_written"].to_pylist())) == 3
+    for version in range(5):
+        for wanted, asked, text in (
+            (pc.field("_written") > version, pl.col("_written") > version, ">"),
+            (pc.field("_written") == version, pl.col("_written") == version, "="),
+            (~(pc.field("_written") > version), ~(pl.col("_written") > version), "<="),
+        ):
+            ids = sorted(memory.filter(wanted)["id"].to_pylist())
+            narrower = table.scan(where=f"_written {text} {version}")
+            by_duckdb = duckdb.sql(f"SELECT id FROM dataset WHERE _written {text} {version}")
+            for found in (
+                dataset.to_table(filter=wanted)["id"].to_pylist(),
+                dataset.filter(wanted).to_table(columns=["id"])["id"].to_pylist(),
+                table.scan(["id"], where=wanted).to_arrow()["id"].to_pylist(),
+                narrower.to_arrow()["id"].to_pylist(),
+                [each for part in narrower.splits() for each in part.to_arrow()["id"].to_pylist()],
+                lazy.filter(asked).collect()["id"].to_list(),
+                [each for (each,) in by_duckdb.fetchall()],
+            ):
+                assert sorted(found) == ids, (version, text)
+            assert narrower.count() == dataset.count_rows(filter=wanted) == len(ids)
+            assert narrower.read_predicate is None
+            assert "_written" not in narrower.schema.names
+    both = (pc.field("_written") > 1) & (pc.field("id") < 25)
+    assert dataset.count_rows(filter=both) == memory.filter(both).num_rows
+    with pytest.raises(PredicateError):
+        make("id bigint").scan(where="_written > 1")
+    with pytest.raises(PredicateError):
+        table.delete(where="_written > 1")
