@@ -153,6 +153,7 @@ FORMAT: Final[Mapping[str, str]] = {
     "model.schema": "WRITTEN_ID",
     "read.join": "_ROW_BYTES",
     "read.points": "ANY",
+    "read.scan": "_SIZE_MAX",
     "services.maintenance.compaction": "_PERCENT",
     "definition.evolving": "_SUFFIX_CHARS",
     "definition.table_def": "_FAR",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, Self, SupportsIndex, TypeAlias
 
 import pyarrow as pa
 
@@ -50,6 +51,7 @@ WIDTH_MAX: Final = 4
 DEPTH: Final = 2
 """How many batches each of them may be ahead of the consumer."""
 _GROUP_ROWS = 1 << 18
+_SIZE_MAX: Final = (1 << 63) - 1
 
 
 class Scan(Frames):
@@ -94,15 +96,16 @@ class Scan(Frames):
             PredicateError: the predicate cannot be understood.
         """
         self._store, self._snapshot = store, snapshot
-        self._limit, self._origin = limit, origin
+        self._limit = None if limit is None else _size(limit, "limit")
+        self._origin = origin
         spec = snapshot.spec
         hidden = None if columns is None else spec.readable
         self._columns = known_columns(columns, spec.schema.arrow, hidden)
         self._where = where
         self._reader = SliceReader.of(store, snapshot)
         self._plan = plan_scan(snapshot, columns=self._columns, where=where)
-        if limit is not None:
-            self._plan = self._plan.limited(_size(limit, "limit"))
+        if self._limit is not None:
+            self._plan = self._plan.limited(self._limit)
 
     @property
     def version(self) -> int:
@@ -413,12 +416,17 @@ def _first(batches: Iterator[pa.RecordBatch], count: int) -> Iterator[pa.RecordB
                 return
 
 
-def _size(count: object, key: str, least: int = 0) -> int:
-    if isinstance(count, bool) or not isinstance(count, int) or count < least:
+def _size(count: SupportsIndex, key: str, least: int = 0) -> int:
+    """Return a number that Arrow can count to; more than that is as if it was the most."""
+    try:
+        number = -1 if isinstance(count, bool) else operator.index(count)
+    except TypeError:
+        number = -1
+    if number < least:
         message = f"{key}={count!r} is not allowed"
         hint = f"pass a whole number, {least} or more"
         raise OptionError(message, hint=hint, key=key, value=str(count))
-    return count
+    return min(number, _SIZE_MAX)
 
 
 def known_columns(

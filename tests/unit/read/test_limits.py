@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -89,13 +90,28 @@ def test_head_returns_some_rows(paths: list[str]) -> None:
     assert table.snapshot(version=1).scan(limit=10).count() == 10
 
 
-@pytest.mark.parametrize("limit", [-1, True, 1.5, "3"])
+@pytest.mark.parametrize("limit", [-1, True, 1.5, "3", np.bool_(1), np.int64(-1)])
 def test_what_is_no_number_of_rows_is_refused(limit: Any) -> None:
     table = make()
     for read in (lambda: table.scan(limit=limit), lambda: table.head(limit)):
         with pytest.raises(OptionError) as caught:
             read()
         assert caught.value.key in ("limit", "rows")
+
+
+def test_any_whole_number_of_rows_is_a_limit(paths: list[str]) -> None:
+    """Also those of NumPy, and those that are more than Arrow can count to."""
+    table = days()
+    paths.clear()
+    assert table.scan(limit=np.int64(3)).to_arrow().num_rows == 3  # type: ignore[arg-type] # as users do
+    assert table.head(np.int32(3)).num_rows == 3  # type: ignore[arg-type] # as users do
+    assert len(paths) == 2
+    for limit in (2**63 - 1, 2**63, 2**70):
+        for where in (None, "id >= 0"):
+            scan = table.scan(where=where, limit=limit)
+            assert scan.to_arrow().num_rows == scan.count() == 180
+            assert scan.head(limit).num_rows == 180
+    assert len(table.scan().splits(size_bytes=2**70)) == 1
 
 
 def test_a_limited_scan_is_neither_divided_nor_narrowed() -> None:
