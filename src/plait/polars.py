@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from plait.errors import MissingDependencyError, PredicateError
+from plait.errors import MissingDependencyError, OptionError, PredicateError
 from plait.expr.implied import (
     MIRRORED,
     UNKNOWN,
@@ -73,7 +73,7 @@ def scan(
 
     Raises:
         MissingDependencyError: Polars is not installed.
-        OptionError: the scan has a limit.
+        OptionError: the scan has a limit, or an option does not apply to the source.
         TableNotFoundError: there is no table.
         InstantExpiredError: the version was cleaned.
 
@@ -88,6 +88,11 @@ def scan(
     [(2, 'b')]
     """
     library = _library()
+    if isinstance(source, Scan):
+        _refuse("a scan", version=version, as_of=as_of)
+    if not isinstance(source, str):
+        what = "a scan" if isinstance(source, Scan) else "a table that is open"
+        _refuse(what, storage_options=storage_options, allow=allow)
     if not isinstance(source, Scan):
         table = source
         if not isinstance(table, Table):
@@ -100,6 +105,19 @@ def scan(
         _Source(source), schema=library.from_arrow(source.schema.empty_table()).schema
     )
     return frame
+
+
+def _refuse(what: str, **options: object) -> None:
+    """Refuse options that would be ignored.
+
+    Raises:
+        OptionError: there are some.
+    """
+    for name, value in options.items():
+        if value is not None:
+            message = f"{name} does not apply to {what}"
+            hint = f"leave out {name}, or pass what it applies to"
+            raise OptionError(message, hint=hint, key=name, value=str(value)[:200])
 
 
 def _library() -> Any:  # noqa: ANN401 - a module

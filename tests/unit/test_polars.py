@@ -81,6 +81,20 @@ def test_columns_versions_and_scans_are_taken() -> None:
     assert caught.value.key == "limit"
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("version", 0), ("as_of", "2026-01-01"), ("storage_options", {}), ("allow", "x")],
+)
+def test_an_option_that_does_not_apply_is_refused(option: str, value: Any) -> None:
+    """Else a version would be read that is not the one that was asked for."""
+    table = changed("cow")
+    sources = [table.scan()] if option in ("version", "as_of") else [table.scan(), table]
+    for source in sources:
+        with pytest.raises(OptionError, match=option) as caught:
+            plait.polars.scan(source, **{option: value})
+        assert caught.value.key == option
+
+
 @pytest.mark.parametrize("table_type", TYPES)
 def test_a_predicate_opens_the_files_that_may_match_alone(
     table_type: str, paths: list[str]
