@@ -107,7 +107,8 @@ def leaves(draw: st.DrawFn) -> Asked:
             values = draw(few.filter(lambda v: NAN not in v))
             sql = f"{name} IN ({', '.join(literal(name, v) for v in values)})"
             typed = pa.array(values, SCHEMA.field(name).type)
-            return Asked(field.isin(typed), column.is_in(values), sql)
+            arrow = field.isin(typed) if draw(st.booleans()) else in_duckdb(field, typed)
+            return Asked(arrow, column.is_in(values), sql)
         case how:
             value = draw(st.sampled_from(ASKED[name]))
             symbol = draw(st.sampled_from(sorted(OPERATORS)))
@@ -119,6 +120,12 @@ def leaves(draw: st.DrawFn) -> Asked:
                 sides = (field, value), (column, pl.lit(value))
                 sql = f"{name} {symbol} {literal(name, value)}"
             return Asked(apply(*sides[0]), apply(*sides[1]), sql)
+
+
+def in_duckdb(column: pc.Expression, values: Any) -> pc.Expression:
+    """Write IN as DuckDB does: it is NULL of a null."""
+    null = pa.scalar(None, pa.bool_())
+    return pc.if_else(column.is_valid(), column.isin(values), null)
 
 
 def combined(inner: st.SearchStrategy[Asked]) -> st.SearchStrategy[Asked]:
@@ -245,6 +252,8 @@ def test_most_of_what_is_pushed_is_understood() -> None:
         pc.field("x") > 1.5,
         pc.field("g") != 0.5,
         (pc.field("id") == 1) & (pc.field("x") + 1 > 2),
+        in_duckdb(pc.field("id"), [1, 2]),
+        ~in_duckdb(pc.field("id"), [1, 2]),
     ):
         assert of_arrow(expression, schema).true != TRUE, expression
 
@@ -264,5 +273,7 @@ def test_what_is_not_understood_prunes_nothing() -> None:
         pc.field("id") == pc.field("n"),
         (pc.field("id") == 1) | (pc.field("x") + 1 > 2),
         pc.field("nowhere") == 1,
+        pc.if_else(pc.field("b"), pc.field("id") == 1, pc.scalar(True)),
+        pc.if_else(pc.field("b"), pc.scalar(value=None), pc.field("id") == 1),
     ):
         assert of_arrow(expression, schema).true == TRUE, expression

@@ -390,6 +390,11 @@ def _called(call: _Call) -> Implied:
             return every([_condition(each) for each in arguments])
         case ("or" | "or_kleene", arguments):
             return some([_condition(each) for each in arguments])
+        case "if_else", [known, found, pa.Scalar() as null] if not null.is_valid:
+            # DuckDB's IN: what is not known is NULL, which is neither TRUE nor FALSE.
+            asked, answer = _condition(known), _condition(found)
+            true, false = (all_of(asked.true, each) for each in answer[:2])
+            return _bounded(Implied(true, false, _deeper([asked, answer])))
         case "invert", [argument]:
             return _condition(argument).inverse
         case name, [Column() as column, pa.Scalar() as value] if name in _COMPARISONS:
