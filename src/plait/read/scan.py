@@ -193,7 +193,7 @@ class Scan(Frames):
         """Return a scan of the same version that reads less; it keeps the files as this one does.
 
         Args:
-            columns: some of the columns; None: the same.
+            columns: some of its columns; None: the same.
             where: what must be true as well.
             limit: the most rows to return.
 
@@ -212,7 +212,7 @@ class Scan(Frames):
         scan = type(self)(
             self._store,
             snapshot,
-            columns=self._columns if columns is None else columns,
+            columns=self._columns if columns is None else known_columns(columns, self.schema),
             where=self._where if where is None else where,
             limit=min(limits, default=None),
             origin=self._origin,

@@ -433,3 +433,14 @@ def test_rows_are_filtered_by_the_version_that_wrote_them(table_type: str) -> No
         make("id bigint").scan(where="_written > 1")
     with pytest.raises(PredicateError):
         table.delete(where="_written > 1")
+
+
+def test_no_column_comes_back_that_a_scan_left_out() -> None:
+    scan = changed("cow").scan(["id", "v"])
+    assert scan.narrowed(columns=["v"]).schema.names == ["v"]
+    with pytest.raises(SchemaMismatchError):
+        scan.narrowed(columns=["text"])
+    with pytest.raises(SchemaMismatchError):
+        scan.to_dataset().replace_schema(pa.schema([("text", pa.string())]))
+    with pytest.raises(SchemaMismatchError):
+        plait.polars.scan(scan, ["text"])
