@@ -196,11 +196,12 @@ class ScanDataset(_Readable, ds.UnionDataset):  # type: ignore[misc] # pyarrow h
             SchemaMismatchError: there is no such column.
             OptionError: a column has another type.
         """
-        fewer = self._scan.narrowed(columns=schema.names)
+        # The filter may look at a column that is left out.
+        fewer = self._narrowed(None).narrowed(columns=schema.names)
         if not fewer.schema.equals(schema):
             message = "the columns of a scan cannot be read in other types"
             raise OptionError(message, hint="cast what was read", key="schema", value="")
-        return type(self)(fewer, self._filter)
+        return type(self)(fewer)
 
     def sort_by(self, sorting: object, **options: object) -> ds.InMemoryDataset:
         """Read all rows and sort them."""

@@ -444,3 +444,36 @@ def test_no_column_comes_back_that_a_scan_left_out() -> None:
         scan.to_dataset().replace_schema(pa.schema([("text", pa.string())]))
     with pytest.raises(SchemaMismatchError):
         plait.polars.scan(scan, ["text"])
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+def test_a_dataset_stays_filtered_without_the_column_of_the_filter(
+    table_type: str, tmp_path: Path
+) -> None:
+    table = make("id bigint, v double", table_type=table_type, uri=tmp_path / "t")
+    table.upsert(rows(range(20), v=float))
+    filtered = table.scan().to_dataset().filter(pc.field("v") >= 15)
+    fewer = filtered.replace_schema(pa.schema([filtered.schema.field("id")]))
+    again_fewer = fewer.filter(pc.field("id") < 18)
+    for dataset, ids in ((fewer, range(15, 20)), (again_fewer, range(15, 18))):
+        for each in (dataset, pickle.loads(pickle.dumps(dataset))):
+            assert sorted(each.to_table()["id"].to_pylist()) == list(ids)
+            assert each.count_rows() == len(ids)
+            assert each.schema.names == ["id"]
+    with pytest.raises(PredicateError):
+        fewer.filter(pc.field("v") < 18)
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+def test_a_membership_of_duckdb_opens_the_buckets_of_its_keys_alone(
+    table_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes IN as what is NULL where the column is."""
+    table = changed(table_type)
+    trips, every = table.scan().to_dataset(), table.scan().plan.files_total
+    connection = duckdb.connect()
+    connection.register("trips", trips)
+    paths = opened(table, monkeypatch)
+    found = connection.execute("SELECT v, n FROM trips WHERE id IN (12)").fetchall()
+    assert found == [(-1.0, 7)]
+    assert 0 < len(set(paths)) <= every // 2
