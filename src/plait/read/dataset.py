@@ -79,13 +79,14 @@ class _Readable:
 
         Args:
             columns: names of columns, or expressions by the names of the columns to return.
-            filter: which rows; Arrow decides what it makes of nulls and NaN.
+            filter: which rows, by the names of columns; Arrow decides what it makes of nulls and
+                NaN.
             batch_size: the most rows of a batch; by default about 16 MiB.
             options: how pyarrow would read; ignored.
 
         Raises:
             SchemaMismatchError: there is no such column.
-            PredicateError: the filter does not fit the columns.
+            PredicateError: the filter does not fit the columns, or names one by its position.
             TypeError: pyarrow's scanners have no such option.
         """
         return ScanScanner(self._narrowed(filter), columns, _known(batch_size, options))
@@ -107,7 +108,10 @@ class _Readable:
         return self.scanner(columns, **how).head(num_rows)  # type: ignore[arg-type] # as given
 
     def take(self, indices: object, columns: Projection = None, **how: object) -> pa.Table:
-        """Return the rows at some places in the order in which this dataset is read."""
+        """Return the rows at some places in the order in which this dataset is read.
+
+        All rows are read into memory first: use ``head``, or a filter, for some of them.
+        """
         return self.scanner(columns, **how).take(indices)  # type: ignore[arg-type] # as given
 
     def count_rows(
@@ -231,7 +235,11 @@ class ScanDataset(_Readable, ds.UnionDataset):  # type: ignore[misc] # pyarrow h
 
 
 class ScanFragment(_Readable):
-    """One file of a dataset, with the methods of ``pyarrow.dataset.Fragment``."""
+    """One file of a dataset, with the methods of ``pyarrow.dataset.Fragment``.
+
+    pyarrow's ``scanner``, ``to_batches`` and ``to_table`` of a fragment take a schema first. Here
+    the columns come first, as in a dataset: a file is read in the schema of the dataset.
+    """
 
     def __init__(self, scan: _Scan) -> None:
         """Show a scan of one file."""
@@ -318,7 +326,10 @@ class ScanScanner:
         return rows if self._made is None else _computed(rows, self._made)
 
     def take(self, indices: object) -> pa.Table:
-        """Return the rows at some places in the order in which they are read."""
+        """Return the rows at some places in the order in which they are read.
+
+        All rows are read into memory first.
+        """
         return self.to_table().take(indices)
 
     def count_rows(self) -> int:
