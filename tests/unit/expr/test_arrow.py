@@ -1,4 +1,4 @@
-"""pyarrow expressions as predicates: evaluated by Arrow, never looked into."""
+"""pyarrow expressions as predicates: evaluated by Arrow. Only pruning looks into them."""
 
 from __future__ import annotations
 
