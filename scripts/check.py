@@ -146,11 +146,11 @@ CHECKS = (
     # Each test waits for a broker most of the time: two at a time, each with a broker of its own.
     Check(
         "kafka",
-        577,
+        300,
         pytest("-n2", "--dist", "worksteal", "-m", "kafka and not spark", *marked("kafka")),
         halves=1,
     ),
-    Check("s3", 296, pytest("-m", "s3 and not spark and not zookeeper", *marked("s3")), halves=1),
+    Check("s3", 127, pytest("-m", "s3 and not spark and not zookeeper", *marked("s3")), halves=1),
     Check(
         "zookeeper",
         118,
@@ -215,7 +215,7 @@ CHECKS = (
     ),
     Check(
         "fast",
-        723,
+        590,
         pytest("-n2", "-m", FAST),
         halves=4,
     ),
