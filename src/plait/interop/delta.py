@@ -128,14 +128,26 @@ class DeltaPublisher:
         """The newest version of the table that the log is known to show; None for none."""
         return None if self._tip is None or self._tip.mark is None else self._tip.mark.version
 
-    def look(self, state: TableState) -> Tip:
-        """Find the end of the log anew, as it belongs to the history of a state.
+    def look(self, state: TableState, refresh: Callable[[], TableState]) -> tuple[Tip, TableState]:
+        """Find the end of the log anew, and the state of the table that it was judged by.
+
+        A version is decided before it is published. So if the log shows more than the state has,
+        the head is looked at once more, after the log: what goes beyond that as well is of a
+        history that was cut off.
 
         Raises:
             PublishRefusedError: there is a log, and it never was this table's.
             CorruptMetadataError: there is something that is no log.
         """
-        tip = self._log.look(lambda mark: self._is_of(state, mark))
+        seen, fresh = state, False
+
+        def is_ours(mark: Mark) -> bool:
+            nonlocal seen, fresh
+            if mark.version > seen.version and not fresh:
+                seen, fresh = refresh(), True
+            return self._is_of(seen, mark)
+
+        tip = self._log.look(is_ours)
         if not tip.known:
             raise PublishRefusedError(
                 f"{DIRECTORY} has a Delta log that this table did not write",
@@ -144,7 +156,7 @@ class DeltaPublisher:
                 change="the log",
             )
         self._tip = tip if tip.mark is not None else None
-        return tip
+        return tip, seen
 
     def _is_of(self, state: TableState, mark: Mark) -> bool:
         """Tell whether a commit shows a version of this history."""
@@ -169,8 +181,7 @@ class DeltaPublisher:
         Args:
             state: the table at its newest version.
             late: tells when to stop; asked between versions.
-            refresh: returns the state at the head. A version is decided before it is published, so
-                what the log shows beyond a head that was looked at later was cut off.
+            refresh: looks at the head, and returns its state.
             whole: also look for what others wrote, where nothing is missing.
 
         Raises:
@@ -192,10 +203,7 @@ class DeltaPublisher:
         progress = CaughtUp()
         tip = None if whole else self._tip or self._guess(state)
         if tip is None:
-            tip = self.look(state)
-            if tip.foreign:  # or are they of a version that was decided since?
-                state = refresh()
-                tip = self.look(state)
+            tip, state = self.look(state, refresh)
         losses = 0
         while not late() and losses < _LOSSES_MAX:
             mark = tip.mark
@@ -208,9 +216,7 @@ class DeltaPublisher:
                     return progress
             if tip is before:  # lost the very first number
                 losses += 1
-                self.look(state)
-                state = refresh()
-                tip = self.look(state)
+                tip, state = self.look(state, refresh)
         if whole and tip.mark is not None and tip.mark.version == state.version:
             interval = state.table.options.count("checkpoint.interval")
             if self._log.checkpoint_lag(tip.number) >= interval:
@@ -309,13 +315,13 @@ class DeltaPublisher:
         )
         return protocol(mark.features), table
 
-    def trim(self, state: TableState, horizon: int) -> list[str]:
+    def trim(self, state: TableState, horizon: int, refresh: Callable[[], TableState]) -> list[str]:
         """Take the versions before a horizon out of the log; return the files that went.
 
         A checkpoint of the first version that stays comes first, then the older files go.
         """
         with _translated():
-            tip = self.look(state)
+            tip, state = self.look(state, refresh)
             if tip.mark is None or tip.mark.version < horizon:
                 return []
             number = tip.number - len(tip.foreign) - (tip.mark.version - horizon)

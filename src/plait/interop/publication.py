@@ -156,7 +156,7 @@ def list_publications(handle: TableHandle) -> tuple[PublicationStatus, ...]:
     if DELTA not in state.table.published:
         return ()
     try:
-        tip = delta_publisher(handle).look(state)
+        tip, state = delta_publisher(handle).look(state, handle.cache.refresh)
     except TableError as error:
         return (PublicationStatus(DELTA, None, state.version + 1, 0, 0, str(error)),)
     return (_status(DELTA, state, tip),)
@@ -197,7 +197,7 @@ def trim_published(handle: TableHandle, state: TableState, horizon: int) -> None
         StorageError, CorruptMetadataError: it failed; no higher horizon may be decided.
     """
     try:
-        delta_publisher(handle).trim(state, horizon)
+        delta_publisher(handle).trim(state, horizon, handle.cache.refresh)
     except PublishRefusedError as error:
         _log.info("nothing is trimmed: %s", error)
 

@@ -323,6 +323,23 @@ def test_publishers_at_once_write_one_log(tmp_path: Path) -> None:
         assert shown(table, "deltalake", version) == held(table, version), version
 
 
+@pytest.mark.parametrize("times", [1, 2, 3, 4])
+def test_what_others_publish_meanwhile_is_not_taken_for_foreign(tmp_path: Path, times: int) -> None:
+    """Whoever looks at the log may know less of the table than the log shows."""
+    table = build.make(uri=tmp_path / "t", properties=PUBLISHED, upsert=rows(1, v=1))
+    other, keys = build.again(table), itertools.count(100)
+
+    def busy() -> Table:
+        """Open a client during whose first listings another one commits and publishes."""
+        fault = Fault("step", operation="list", path="_delta_log*", times=times)
+        fault.run = lambda: other.upsert(rows(next(keys), v=0))  # type: ignore[assignment]
+        return open_wrapped(build.uri_of(table), lambda inner: FaultStore(inner, [fault]))[0]
+
+    assert [each.foreign for each in busy().inspect.publications()] == [0]
+    assert busy().maintenance.publish().targets[0].undone == ()
+    assert commits(table) == list(range(version_of(table) + 1))
+
+
 @pytest.mark.parametrize("since", [0, 1, 3])
 def test_a_log_of_a_history_that_was_cut_off_is_brought_back(tmp_path: Path, since: int) -> None:
     """An older backup of ``.meta`` was put back; the log still shows what was decided since."""
