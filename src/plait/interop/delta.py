@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 import pyarrow as pa
@@ -39,7 +39,8 @@ from plait.interop.delta_log import (
 from plait.model.contract import PUBLISH_OPTION, Options
 from plait.model.decision import Decision
 from plait.model.instant import Operation
-from plait.model.plan import LIVE
+from plait.model.plain import Plain
+from plait.model.plan import CHANGED
 from plait.model.texts import is_text
 from plait.state.delta import changed_since
 from plait.state.state import TableState
@@ -79,21 +80,13 @@ class DecidedVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class Foreign(Plain):
     """What somebody else did to a published log, and was undone."""
 
     number: int
     """The number of the commit that undid it."""
     commits: tuple[int, ...]
     operations: tuple[str, ...]
-
-    def to_dict(self) -> Json:
-        """Return it as plain values."""
-        return {
-            "number": self.number,
-            "commits": list(self.commits),
-            "operations": list(self.operations),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +96,15 @@ class _Draft:
     mark: Mark
     actions: Sequence[Json]
     undone: Foreign | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A version that is to be published, and the files that it changed."""
+
+    commit: DecidedVersion
+    files: pa.Table
+    """CHANGED: each before and after."""
 
 
 @dataclass(slots=True)
@@ -239,27 +241,27 @@ class DeltaPublisher:
         if mark is None and state.version == 0 and tip.number == tip.checkpoint == -1:
             first = commits[0]
             began = self._mark(first, _schema_at(state, first.schema_id).features, 0)
-            yield from self._put(state, tip, _Draft(began, self._header(state, began)), progress)
+            draft = _Draft(began, self._header(state, began))
+            yield from _one(self._put(state, tip, draft, progress))
             return
         strange = tip.checkpoint > tip.number + 1  # a reader would start from it
         if mark is None or strange or self._must_leap(state, mark, commits):
             commits = commits or self._commits(state, state.version - 1)
-            yield from self._leap(state, tip, commits[-1], progress)
+            yield from _one(self._leap(state, tip, commits[-1], progress))
             return
-        if not commits:
-            # Publish the newest version again, to undo foreign commits.
-            commits = self._commits(state, mark.version - 1)[:1]
-            changed = None
-        else:
+        changed = CHANGED.empty_table()
+        if commits:
             times = {each.version: each.completed_ms for each in commits}
             changed = changed_since(self._store, state, times)
+        else:  # publish the newest version again, to undo foreign commits
+            commits = self._commits(state, mark.version - 1)[:1]
         for commit in commits:
-            files = LIVE.empty_table() if changed is None else _at(changed, commit.version)
-            for then in self._step(state, tip, commit, files, progress):
-                tip = then
-                yield then
-            if tip.mark is None or tip.mark.version != commit.version:
+            files = changed.filter(pc.equal(changed["at"], commit.version))
+            then = self._step(state, tip, mark, _Change(commit, files), progress)
+            if then is None or then.mark is None:
                 return
+            tip, mark = then, then.mark
+            yield then
 
     def _must_leap(self, state: TableState, mark: Mark, missing: Sequence[DecidedVersion]) -> bool:
         """Tell whether to leave versions out: too many, unreadable, or not published when decided.
@@ -274,18 +276,9 @@ class DeltaPublisher:
         return any(each is not None and not _is_published(each) for each in decided)
 
     def _commits(self, state: TableState, since: int) -> list[DecidedVersion]:
-        columns = ("version", "instant", "operation", "completed_ms", "schema_id")
+        columns = [each.name for each in fields(DecidedVersion)]
         rows = state.commits(self._store, since=since, columns=columns)
-        return [
-            DecidedVersion(
-                row["version"],
-                row["instant"],
-                row["operation"],
-                row["completed_ms"],
-                row["schema_id"],
-            )
-            for row in rows.to_pylist()
-        ]
+        return [DecidedVersion(**row) for row in rows.to_pylist()]
 
     def _mark(
         self,
@@ -336,20 +329,13 @@ class DeltaPublisher:
     # --- one version ---------------------------------------------------------------------------
 
     def _step(
-        self,
-        state: TableState,
-        tip: Tip,
-        commit: DecidedVersion,
-        changed: pa.Table,
-        progress: CaughtUp,
-    ) -> Iterator[Tip]:
-        """Publish one version after the one before it."""
-        before = tip.mark
-        if before is None:
-            return
+        self, state: TableState, tip: Tip, before: Mark, change: _Change, progress: CaughtUp
+    ) -> Tip | None:
+        """Publish one version after the one before it; None if others were first."""
+        commit, changed = change.commit, change.files
         schemas, number = state.table.schemas, tip.number + 1
         foreign = self._foreign(tip)
-        shown = list(_rows(changed, after=True))
+        shown = _rows(changed, after=True)
         gone = [
             remove_action(
                 each, deletionTimestamp=commit.completed_ms, dataChange=commit.changes_rows
@@ -387,7 +373,7 @@ class DeltaPublisher:
             # it is missing. With a checkpoint of it, that is right. And what others wrote, engines
             # need not understand then.
             self._log.put_checkpoint(number, self._all(state, mark))
-        yield from self._put(state, tip, _Draft(mark, [*header, *gone, *added], undone), progress)
+        return self._put(state, tip, _Draft(mark, [*header, *gone, *added], undone), progress)
 
     def _foreign(self, tip: Tip) -> ForeignActions | None:
         if not tip.foreign:
@@ -398,7 +384,7 @@ class DeltaPublisher:
         self, state: TableState, commit: DecidedVersion, foreign: ForeignActions, shown: set[str]
     ) -> tuple[list[dict[str, object]], list[Json]]:
         """Return the files to show again, and what takes away what others added."""
-        live = state.folded(self._store, commit.version, bounds=True).live(commit.version)
+        live = self._live(state, commit.version)
         names = pa.array(sorted(foreign.paths), pa.string())
         ours = live.filter(pc.is_in(live["path"], value_set=names)).to_pylist()
         actions = [_as_shown(each, state) for each in ours]
@@ -420,22 +406,22 @@ class DeltaPublisher:
                 raise CorruptMetadataError(message, hint="run tablectl verify", path=path)
             self._store.put_if_absent(vector_copy(path), body)
 
-    def _put(self, state: TableState, tip: Tip, draft: _Draft, progress: CaughtUp) -> Iterator[Tip]:
-        """Publish a commit; yield the end of the log after it, or nothing if others were first."""
+    def _put(self, state: TableState, tip: Tip, draft: _Draft, progress: CaughtUp) -> Tip | None:
+        """Publish a commit; return the end of the log after it, or None if others were first."""
         mark = draft.mark
         number = tip.number + 1
         if not self._log.put(number, [_info(mark), *draft.actions]):
             body = self._log.find(number)
             theirs = None if body is None else self._log.mark_of(body)
             if theirs is None or (theirs.version, theirs.instant) != (mark.version, mark.instant):
-                return
+                return None
             mark = theirs  # the same version, by another publisher: it says what the log has now
         else:
             progress.published += 1
             if draft.undone is not None:
                 progress.undone.append(draft.undone)
             self._checkpoint_if_due(state, number, mark)
-        yield tip.then(number, mark)
+        return tip.then(number, mark)
 
     # --- checkpoints ---------------------------------------------------------------------------
 
@@ -445,17 +431,19 @@ class DeltaPublisher:
         if due and state.files <= INLINE_FILES_MAX:
             self._log.put_checkpoint(number, self._all(state, mark))
 
-    def _all(self, state: TableState, mark: Mark) -> list[Json]:
-        """Return all that is in force at a version."""
-        live = state.folded(self._store, mark.version, bounds=True).live(mark.version)
-        files = live.to_pylist()
+    def _live(self, state: TableState, version: int) -> pa.Table:
+        return state.folded(self._store, version, bounds=True).live(version)
+
+    def _all(self, state: TableState, mark: Mark, live: pa.Table | None = None) -> list[Json]:
+        """Return all that is in force at a version; ``live``: its files, if they are known."""
+        files = self._live(state, mark.version) if live is None else live
         said = {"modificationTime": mark.time_ms, "dataChange": False}
-        added = [add_action(each, state.table.schemas, **said) for each in files]
+        added = [add_action(each, state.table.schemas, **said) for each in files.to_pylist()]
         return [*self._header(state, mark), *added]
 
     def _leap(
         self, state: TableState, tip: Tip, commit: DecidedVersion, progress: CaughtUp
-    ) -> Iterator[Tip]:
+    ) -> Tip | None:
         """Publish the newest version alone: a checkpoint of it, then its commit."""
         before = tip.mark
         if before is None:
@@ -464,7 +452,7 @@ class DeltaPublisher:
         else:
             left = max(0, commit.version - before.version - 1)
             number = max(tip.number + 1 + left, tip.checkpoint)
-        live = state.folded(self._store, bounds=True).live(commit.version)
+        live = self._live(state, commit.version)
         features = _schema_at(state, commit.schema_id).features
         if before is not None:
             features |= before.features
@@ -472,11 +460,12 @@ class DeltaPublisher:
             features |= {VECTORS}
         mark = self._mark(commit, features, number, before)
         self._copy_vectors(live.select(["masked", "dv_path"]).to_pylist())
-        self._log.put_checkpoint(number, self._all(state, mark))
+        self._log.put_checkpoint(number, self._all(state, mark, live))
         leapt = replace(tip, number=number - 1)
-        for then in self._put(state, leapt, _Draft(mark, self._header(state, mark)), progress):
+        then = self._put(state, leapt, _Draft(mark, self._header(state, mark)), progress)
+        if then is not None:
             progress.left_out += left
-            yield then
+        return then
 
 
 @contextmanager
@@ -506,15 +495,13 @@ def _is_published(decision: Decision) -> bool:
     )
 
 
-def _at(changed: pa.Table, version: int) -> pa.Table:
-    return changed.filter(pc.equal(changed["at"], version))
+def _one(tip: Tip | None) -> tuple[Tip, ...]:
+    return () if tip is None else (tip,)
 
 
-def _rows(changed: pa.Table, *, after: bool) -> Iterator[dict[str, object]]:
-    if "after" not in changed.column_names:
-        return
+def _rows(changed: pa.Table, *, after: bool) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = changed.filter(pc.equal(changed["after"], after)).to_pylist()
-    yield from rows
+    return rows
 
 
 def _as_shown(file: Mapping[str, object], state: TableState) -> Json:

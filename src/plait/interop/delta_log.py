@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -124,6 +124,15 @@ class Tip:
         return replace(self, number=number, mark=mark, foreign=())
 
 
+class _Names(NamedTuple):
+    """What is in the directory of a log."""
+
+    commits: list[int]
+    """Rising."""
+    checkpoints: dict[int, list[str]]
+    """The files of each; others write some of several."""
+
+
 class DeltaLog:
     """The log of one table, as one client sees it."""
 
@@ -146,8 +155,9 @@ class DeltaLog:
         ``is_ours`` tells of a version of this table whether it is one of its history: after a
         backup was put in its place, the log may show another one.
         """
-        numbers = self.commits()
-        checkpoint = max(self._numbers(_CHECKPOINT), default=-1)
+        names = self._names()
+        numbers = names.commits
+        checkpoint = max(names.checkpoints, default=-1)
         last = numbers[-1] if numbers else -1
         foreign: list[int] = []
         known = last == checkpoint == -1
@@ -161,17 +171,25 @@ class DeltaLog:
 
     def commits(self) -> list[int]:
         """List the numbers of all commits, rising."""
-        return sorted(self._numbers(_COMMIT))
+        return self._names().commits
 
-    def _numbers(self, pattern: re.Pattern[str]) -> Iterator[int]:
+    def _names(self) -> _Names:
+        """List the commits and the checkpoints, by one listing."""
+        found = _Names([], {})
         for info in self._store.list(DIRECTORY):
-            match = pattern.fullmatch(info.path)
+            commit, checkpoint = _COMMIT.fullmatch(info.path), _CHECKPOINT.fullmatch(info.path)
+            match = commit or checkpoint
             if match is None:
                 continue
-            if int(match[1]) > _COMMITS_MAX:
+            number = int(match[1])
+            if number > _COMMITS_MAX:
                 message = f"{info.path} has an absurd number: no log is that long"
                 raise CorruptMetadataError(message, hint="delete it", path=info.path)
-            yield int(match[1])
+            if commit:
+                found.commits.append(number)
+            else:
+                found.checkpoints.setdefault(number, []).append(info.path)
+        return found
 
     def put(self, number: int, actions: Iterable[Json]) -> bool:
         """Publish a commit, if nobody has that number yet. It alone makes a version visible."""
@@ -207,7 +225,8 @@ class DeltaLog:
 
     def is_oldest(self, number: int) -> bool:
         """Tell whether nothing in the log is older than a commit."""
-        return min([*self._numbers(_COMMIT), *self._numbers(_CHECKPOINT)], default=number) >= number
+        names = self._names()
+        return min([*names.commits, *names.checkpoints], default=number) >= number
 
     def trim(self, number: int) -> list[str]:
         """Delete what is older than a checkpoint; return what was deleted.
@@ -216,13 +235,10 @@ class DeltaLog:
         newest first, and then checkpoints: what a crash leaves is whole up to some version, and
         begins where it began.
         """
-        commits, checkpoints = list[str](), list[str]()
-        for info in self._store.list(DIRECTORY):
-            for pattern, doomed in ((_COMMIT, commits), (_CHECKPOINT, checkpoints)):
-                match = pattern.fullmatch(info.path)
-                if match is not None and int(match[1]) < number:
-                    doomed.append(info.path)
-        every = [*sorted(commits, reverse=True), *sorted(checkpoints, reverse=True)]
+        names = self._names()
+        every = [commit_path(at) for at in reversed(names.commits) if at < number]
+        for at in sorted(names.checkpoints, reverse=True):
+            every += names.checkpoints[at] if at < number else ()
         for start in range(0, len(every), _DELETED_AT_ONCE):
             self._store.delete(every[start : start + _DELETED_AT_ONCE])
         return every

@@ -132,17 +132,17 @@ def _catch_up(
         return PublishReport(state.version, ())
     clock = handle.ports.clock
     end_s = clock.monotonic() + within_s
-    late = (lambda: clock.monotonic() >= end_s) if math.isfinite(within_s) else _never
-    caught = publisher.catch_up(state, late=late, refresh=handle.cache.refresh, whole=whole)
+    caught = publisher.catch_up(
+        state,
+        late=lambda: clock.monotonic() >= end_s,
+        refresh=handle.cache.refresh,
+        whole=whole,
+    )
     state = handle.cache.known()
     done = Published(
         DELTA, publisher.version, caught.published, caught.left_out, tuple(caught.undone)
     )
     return PublishReport(state.version, (done,))
-
-
-def _never() -> bool:
-    return False
 
 
 def delta_publisher(handle: TableHandle) -> DeltaPublisher:
@@ -166,9 +166,8 @@ def _status(target: str, state: TableState, tip: Tip) -> PublicationStatus:
     mark = tip.mark
     if mark is None:
         return PublicationStatus(target, None, state.version + 1, 0, len(tip.foreign))
-    lag_ms = state.completed_ms - mark.time_ms if mark.version < state.version else 0
-    missing = max(0, state.version - mark.version)
-    return PublicationStatus(target, mark.version, missing, max(0, lag_ms), len(tip.foreign))
+    missing, lag_ms = state.version - mark.version, max(0, state.completed_ms - mark.time_ms)
+    return PublicationStatus(target, mark.version, missing, lag_ms, len(tip.foreign))
 
 
 def publish_before_clean(handle: TableHandle) -> int | None:
