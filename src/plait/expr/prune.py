@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -74,21 +74,15 @@ def may_match(predicate: Predicate, known: Mapping[str, Bounds | pa.Array], plac
             which is judged exactly; nothing is known of other columns.
         places: the number of places; the length of each array.
     """
-    match predicate:
-        case And(items):
-            return functools.reduce(np.logical_and, (may_match(p, known, places) for p in items))
-        case Or(items):
-            return functools.reduce(np.logical_or, (may_match(p, known, places) for p in items))
-        case Literal(text):
-            return np.full(places, text == "true")
-    column = _column_of(predicate)
-    if column is None or len(column.path) > 1 or column.path[0] not in known:
-        return np.ones(places, dtype=np.bool_)
-    values = known[column.path[0]]
-    if isinstance(values, Bounds):
-        return _within(predicate, values)
-    rows = pa.record_batch([values], names=[column.path[0]])
-    return _known(holds(predicate, Sides.of(**{TARGET: rows})))
+
+    def judge(leaf: Predicate, column: str) -> Flags:
+        values = known[column]
+        if isinstance(values, Bounds):
+            return _within(leaf, values)
+        rows = pa.record_batch([values], names=[column])
+        return _known(holds(leaf, Sides.of(**{TARGET: rows})))
+
+    return _judged(predicate, known, judge, np.ones(places, dtype=np.bool_))
 
 
 def satisfied(predicate: Predicate, known: Mapping[str, Bounds], places: int) -> Flags:
@@ -99,17 +93,33 @@ def satisfied(predicate: Predicate, known: Mapping[str, Bounds], places: int) ->
         known: the bounds of columns; nothing is known of other columns.
         places: the number of places; the length of each array.
     """
+
+    def judge(leaf: Predicate, column: str) -> Flags:
+        return _all_within(leaf, known[column])
+
+    return _judged(predicate, known, judge, np.zeros(places, dtype=np.bool_))
+
+
+def _judged(
+    predicate: Predicate,
+    known: Container[str],
+    judge: Callable[[Predicate, str], Flags],
+    unknown: Flags,
+) -> Flags:
+    """Judge a predicate part by part: a comparison of a known column, or else ``unknown``."""
     match predicate:
         case And(items):
-            return functools.reduce(np.logical_and, (satisfied(p, known, places) for p in items))
+            parts = (_judged(each, known, judge, unknown) for each in items)
+            return functools.reduce(np.logical_and, parts)
         case Or(items):
-            return functools.reduce(np.logical_or, (satisfied(p, known, places) for p in items))
+            parts = (_judged(each, known, judge, unknown) for each in items)
+            return functools.reduce(np.logical_or, parts)
         case Literal(text):
-            return np.full(places, text == "true")
+            return np.full(len(unknown), text == "true")
     column = _column_of(predicate)
     if column is None or len(column.path) > 1 or column.path[0] not in known:
-        return np.zeros(places, dtype=np.bool_)
-    return _all_within(predicate, known[column.path[0]])
+        return unknown
+    return judge(predicate, column.path[0])
 
 
 def _all_within(leaf: Predicate, known: Bounds) -> Flags:
