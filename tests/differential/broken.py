@@ -6,7 +6,7 @@ Each is the real code with one narrow thing replaced while a history runs.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from plait.arrow import existing, merge
 from plait.arrow.bucket_operations import BucketOperations
 from plait.arrow.merge import DuplicateRule, Flags, Indices, Round
 from plait.arrow.staging import ArrowStaging
-from plait.definition.policy import FILE_GROUP, KEY, Verdict
+from plait.definition.policy import FILE_GROUP, KEY
 from plait.model.changes import MASKED
 from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, ReadSet
 from plait.model.instant import Operation
@@ -35,7 +35,6 @@ from plait.txn.carry import FollowRows, HiddenRows
 from plait.txn.conflict import Judge
 from plait.txn.conflict_checker import ConflictChecker
 from plait.txn.keys import KeyOverlap, Keys
-from plait.txn.matrix import Cell, Meets
 from plait.write import parts
 from plait.write.parts import WriteParts
 from plait.write.transaction import Transaction
@@ -51,9 +50,7 @@ from tests.differential.kinds import (
 from tests.differential.program import CHANGE, Do, History, Row, Shape, Where, Write
 from tests.differential.shrink import Drawing
 from tests.differential.upkeep import UPKEEP, draw_upkeep
-
-Make = Callable[[Any], Any]
-"""Makes the broken function out of the real one."""
+from tests.support.left_out import Make, instead, overlooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,27 +87,9 @@ def _as_staged(_: Any) -> Any:
     return lambda _self, staged, _head, _rewrites: staged
 
 
-def _instead(value: object) -> Make:
-    """Return the same, whatever is asked."""
-    return lambda _: lambda *_args, **_kwargs: value
-
-
 def _constant(value: object) -> Make:
     """Put a value in the place of a value."""
     return lambda _: value
-
-
-def _overlooks(operation: Operation) -> Make:
-    """Take every decision of an operation for harmless."""
-    harmless = Cell(Meets.NEVER, Verdict.COMPATIBLE, Verdict.COMPATIBLE)
-
-    def make(real: Any) -> Any:
-        def cell(self: Any, theirs: Any) -> Any:
-            return harmless if theirs.operation is operation else real(self, theirs)
-
-        return cell
-
-    return make
 
 
 # --- the three of which promises did not hold ------------------------------------------------
@@ -438,7 +417,7 @@ BROKEN = (
     Broken(
         "no two commits ever share a key",
         ((Keys, "overlap"),),
-        _instead(KeyOverlap(known=True, hashes=np.zeros(0, dtype=np.uint64))),
+        instead(KeyOverlap(known=True, hashes=np.zeros(0, dtype=np.uint64))),
         26,
         frozenset({LOST, SERIAL, "first committer wins"}),
     ),
@@ -473,21 +452,21 @@ BROKEN = (
     Broken(
         "nothing is asked of what lies between the read and the base",
         ((ConflictChecker, "earlier"),),
-        _instead([]),
+        instead([]),
         21,
         frozenset({LOST, SERIAL}),
     ),
     Broken(
         "predicates that were read reach nothing",
         ((Judge, "_has_read"),),
-        _instead(value=False),
+        instead(value=False),
         45,
         frozenset({SERIAL}),
     ),
     Broken(
         "predicates of an operation reach nothing new",
         ((Judge, "_reaches"),),
-        _instead(value=False),
+        instead(value=False),
         408,
         frozenset({SERIAL}),
         histories=(_COMES_WHILE_DELETED,),
@@ -602,7 +581,7 @@ BROKEN = (
     Broken(
         "a restore undoes what its plan did not show",
         ((restore, "_require_shown"),),
-        _instead(value=None),
+        instead(value=None),
         3,
         frozenset({"restore shown"}),
         draw_upkeep,
@@ -611,7 +590,7 @@ BROKEN = (
     Broken(
         "a writer that meets a restore goes on",
         ((Judge, "_cell"),),
-        _overlooks(Operation.RESTORE),
+        overlooks(Operation.RESTORE),
         39,
         frozenset({"writers meet a restore"}),
         draw_upkeep,
@@ -684,7 +663,7 @@ BROKEN = (
     Broken(
         "what came into another partition is nobody's business",
         ((Judge, "in_other_partitions"),),
-        _instead(frozenset()),
+        instead(frozenset()),
         0,
         frozenset({"INV-08"}),
         draw_moving,
@@ -714,7 +693,7 @@ BROKEN = (
     Broken(
         "a writer does not join its masks with those of an expiry",
         ((HiddenRows, "join"),),
-        _instead(value=None),
+        instead(value=None),
         0,
         ANY,
         draw_expiring,
@@ -768,7 +747,7 @@ BROKEN = (
     Broken(
         "a writer commits files that lie as they did before a swap",
         ((Judge, "_cell"),),
-        _overlooks(Operation.REPUSH),
+        overlooks(Operation.REPUSH),
         0,
         ANY,
         draw_repushing,
@@ -777,7 +756,7 @@ BROKEN = (
     Broken(
         "a swap does not ask what was committed since the last round",
         ((swap, "changing_operations"),),
-        _instead(frozenset()),
+        instead(frozenset()),
         580,
         ANY,
         draw_repushing,
@@ -786,7 +765,7 @@ BROKEN = (
     Broken(
         "a round of a repush takes the rows that came and not those that went",
         ((_Replay, "_remove"),),
-        _instead(0),
+        instead(0),
         0,
         ANY,
         draw_repushing,

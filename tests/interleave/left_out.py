@@ -12,7 +12,6 @@ import pytest
 
 from plait.arrow import restage
 from plait.definition import evolving
-from plait.definition.policy import Verdict
 from plait.model.decision import Cleaned
 from plait.model.evolution import Evolution
 from plait.model.instant import Operation
@@ -29,7 +28,6 @@ from plait.stream.participant import Participant
 from plait.timeline import paths
 from plait.txn import conflict_checker, rollback, transaction
 from plait.txn.conflict import Judge
-from plait.txn.matrix import Cell, Meets
 from plait.txn.rollback import Outcome
 from plait.write import request
 from tests.interleave.actors import give_up, recover
@@ -38,6 +36,7 @@ from tests.interleave.scenarios import plain, scenario, scenarios, short_scenari
 from tests.interleave.sinking import sinking
 from tests.interleave.sourcing import sourcing
 from tests.scheduler import Scenario
+from tests.support.left_out import instead, overlooks
 
 CHECK = frozenset({"check"})
 LIVELY = CHECK | {"liveness"}
@@ -66,24 +65,6 @@ class LeftOut:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(self.owner, self.name, self.make(vars(self.owner)[self.name]))
             yield
-
-
-def _instead(value: object) -> Callable[[Any], Any]:
-    """Return the same, whatever is asked."""
-    return lambda _: lambda *_args, **_how: value
-
-
-def _overlooks(*operations: Operation) -> Callable[[Any], Any]:
-    """Take every decision of some operations for harmless."""
-    harmless = Cell(Meets.NEVER, Verdict.COMPATIBLE, Verdict.COMPATIBLE)
-
-    def make(real: Any) -> Any:
-        def cell(self: Any, theirs: Any) -> Any:
-            return harmless if theirs.operation in operations else real(self, theirs)
-
-        return cell
-
-    return make
 
 
 def _drafts_once(real: Any) -> Any:
@@ -252,7 +233,7 @@ LEFT_OUT = {
     "a writer does not look for its own rollback from v0 on": LeftOut(
         transaction.OptimisticTransaction,
         "_look_back",
-        _instead(None),
+        instead(None),
         _short("a stale writer and a recoverer"),
         frozenset({"INV-03"}),
         switches=2,
@@ -295,13 +276,13 @@ LEFT_OUT = {
     "an archive does not ask who took it for dead": LeftOut(
         archive,
         "find_outcome",
-        _instead(None),
+        instead(None),
         _long("two writers, a recoverer, a cleaner, an archive"),
         frozenset({"INV-03"}),
         (9, *range(400)),
     ),
     "a coordinator goes on beside a newer one": LeftOut(
-        Coordinator, "_end_fenced", _instead(None), _long("two coordinators"), seeds=(3, *range(60))
+        Coordinator, "_end_fenced", instead(None), _long("two coordinators"), seeds=(3, *range(60))
     ),
     "a writer goes on when turns begin anew": LeftOut(
         Participant, "_receive_turn", _never_resets, _long(IMPATIENT), seeds=(8, *range(60))
@@ -331,10 +312,10 @@ LEFT_OUT = {
         Coordinator, "_send_again", _tells_nobody, _long(IMPATIENT), seeds=(0, *range(60))
     ),
     "a writer does not stage again after a change of columns": LeftOut(
-        Judge, "_cell", _overlooks(Operation.SCHEMA), _alters("check", "put bad"), LIVELY
+        Judge, "_cell", overlooks(Operation.SCHEMA), _alters("check", "put bad"), LIVELY
     ),
     "a writer does not stage again when rows brought columns": LeftOut(
-        conflict_checker, "_evolved", _instead(value=False), _alters("bring", "bring other"), LIVELY
+        conflict_checker, "_evolved", instead(value=False), _alters("bring", "bring other"), LIVELY
     ),
     "rows are staged again by names and not by ids": LeftOut(
         restage, "with_columns", _by_name, _alters("rename", "put"), LIVELY
@@ -358,7 +339,7 @@ LEFT_OUT = {
     "what was staged under the old layout is published": LeftOut(
         Judge,
         "_cell",
-        _overlooks(Operation.REPUSH),
+        overlooks(Operation.REPUSH),
         lambda: sourcing("cow", "ap"),
         frozenset({"check", "no surprise", "liveness"}),
     ),
@@ -371,18 +352,18 @@ LEFT_OUT = {
         (22, *range(40)),
     ),
     "a repush swaps whatever was committed since the last round": LeftOut(
-        swap, "changing_operations", _instead(frozenset()), lambda: sourcing("cow", "as")
+        swap, "changing_operations", instead(frozenset()), lambda: sourcing("cow", "as")
     ),
     "an undo brings old files back whatever was committed since the swap": LeftOut(
         repush_undo,
         "changing_operations",
-        _instead(frozenset()),
+        instead(frozenset()),
         lambda: sourcing("cow", "au", swapped="s"),
     ),
     "an undo leaves the table the rows of the source": LeftOut(
         repush_undo,
         "_replaced_rows",
-        _instead(value=False),
+        instead(value=False),
         lambda: sourcing("cow", "au", swapped="s"),
     ),
     "rows go to the sinks that a writer found when it began": LeftOut(

@@ -5,20 +5,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.services.jars import in_ci
+from tests.services.jars import cached, fill, in_ci
+from tests.services.process import Service
 
 WANTED = Path(__file__).with_suffix(".txt")
 WORKER = Path(__file__).with_name("duckdb_worker.py")
@@ -27,32 +25,21 @@ _WAIT_S = 240
 
 def place() -> Path:
     """Name the directory: another one for other versions."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    text = WANTED.read_bytes() + sys.version.encode()
-    digest = hashlib.sha256(text).hexdigest()[:16]
-    return (Path(base) if base else Path.home() / ".cache") / "plait" / f"engines-{digest}"
+    return cached("engines", WANTED.read_bytes() + sys.version.encode())
 
 
 def resolve() -> Path:
     """Install the engines, unless they are there."""
-    found = place()
-    if found.is_dir():
-        return found
-    found.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=found.parent) as scratch:
-        made = Path(scratch) / "engines"
+
+    def install(made: Path) -> None:
         order = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         order += ["--target", str(made), "--requirement", str(WANTED)]
         subprocess.run(order, check=True, timeout=_WAIT_S)
-        try:
-            made.rename(found)  # whole or not at all, whoever else does the same
-        except OSError:
-            if not found.is_dir():
-                raise
-    return found
+
+    return fill(place(), install)
 
 
-class DuckDB:
+class DuckDB(Service):
     """A process of the older DuckDB, which reads published tables."""
 
     def __init__(self) -> None:
@@ -79,22 +66,12 @@ class DuckDB:
                 raise RuntimeError(answer["error"])
             return pq.read_table(file)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        stdin = self._process.stdin
-        assert stdin is not None
-        stdin.close()
+    def stop(self) -> None:
+        """End it."""
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            stream.close()
         self._process.wait(_WAIT_S)
-        stdout = self._process.stdout
-        assert stdout is not None
-        stdout.close()
 
 
 def main() -> int:

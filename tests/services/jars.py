@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -29,11 +30,32 @@ def pom_of(server: str) -> Path:
     return HERE / f"{server}_jars" / "pom.xml"
 
 
+def cached(name: str, decides: bytes) -> Path:
+    """Name a directory in the user's cache: another one for other bytes that decide its content."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    digest = hashlib.sha256(decides).hexdigest()[:16]
+    return (Path(base) if base else Path.home() / ".cache") / "plait" / f"{name}-{digest}"
+
+
+def fill(place: Path, make: Callable[[Path], object]) -> Path:
+    """Have a directory of the cache made, unless it is there: whole, whoever else does the same."""
+    if place.is_dir():
+        return place
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place.parent) as scratch:
+        made = Path(scratch) / "made"
+        make(made)
+        try:
+            made.rename(place)
+        except OSError:
+            if not place.is_dir():
+                raise
+    return place
+
+
 def place_of(server: str) -> Path:
     """Name the directory of its jars: another one for another pom."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    digest = hashlib.sha256(pom_of(server).read_bytes()).hexdigest()[:16]
-    return (Path(base) if base else Path.home() / ".cache") / "plait" / f"{server}-{digest}"
+    return cached(server, pom_of(server).read_bytes())
 
 
 def find_jars(server: str) -> Path | None:
@@ -44,29 +66,23 @@ def find_jars(server: str) -> Path | None:
 
 def resolve(server: str) -> Path:
     """Resolve them: from Maven's own repository if it has them, else from the network."""
-    place = place_of(server)
-    if place.is_dir():
-        return place
     maven = shutil.which("mvn")
-    if maven is None:
-        message = f"the jars of {server} are not in the cache, and there is no Maven to fetch them"
-        raise FileNotFoundError(message)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place.parent) as scratch:
+
+    def copy(made: Path) -> None:
+        if maven is None:
+            raise FileNotFoundError(
+                f"the jars of {server} are not in the cache, and there is no Maven to fetch them"
+            )
         order = [
             maven, "-B", "-f", str(pom_of(server)), "dependency:copy-dependencies",
-            "-DincludeScope=runtime", f"-DoutputDirectory={scratch}/jars",
+            "-DincludeScope=runtime", f"-DoutputDirectory={made}",
         ]  # fmt: skip
         offline = subprocess.run([*order, "-o"], capture_output=True, timeout=_WAIT_S, check=False)
         if offline.returncode != 0:
             # -U: Maven remembers what it once did not find
             subprocess.run([*order, "-U"], timeout=_WAIT_S, check=True, stdout=sys.stderr)
-        try:
-            Path(scratch, "jars").rename(place)  # whole or not at all, whoever else does the same
-        except OSError:
-            if not place.is_dir():
-                raise
-    return place
+
+    return fill(place_of(server), copy)
 
 
 def main() -> int:

@@ -16,8 +16,8 @@ import plait.polars
 from plait import MissingDependencyError, OptionError, Table
 from plait.expr.tree import TRUE, Predicate
 from plait.polars import implied_by
-from plait.read import slices
 from tests.support.build import LITTLE, make, rows, uri_of
+from tests.support.opened import opened_files
 
 TYPES = ["cow", "mor"]
 
@@ -34,15 +34,7 @@ def changed(table_type: str) -> Table:
 @pytest.fixture
 def paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note the data files that are opened."""
-    opened: list[str] = []
-
-    class Noted(slices.OpenFile):
-        def __init__(self, store: Any, file: Any, schemas: Any) -> None:
-            opened.append(file.path)
-            super().__init__(store, file, schemas)
-
-    monkeypatch.setattr(slices, "OpenFile", Noted)
-    return opened
+    return opened_files(monkeypatch)
 
 
 @pytest.mark.parametrize("engine", ["in-memory", "streaming"])

@@ -29,6 +29,7 @@ from plait.errors import PredicateError
 from plait.read.dataset import ScanFragment
 from plait.state import part_file, selected
 from tests.support.build import LITTLE, again, make, rows
+from tests.support.opened import opened_files
 
 TYPES = ["cow", "mor"]
 
@@ -42,21 +43,6 @@ def changed(table_type: str, **definition: Any) -> Table:
     table.alter.columns().rename("s", "text").add("n", "bigint", default=7).commit()
     table.upsert(rows(200, 201, v=0.0, text="y", n=1))
     return table
-
-
-def opened(table: Table, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the paths of the data files that are opened from now on."""
-    from plait.read import slices
-
-    paths: list[str] = []
-
-    class Noted(slices.OpenFile):
-        def __init__(self, store: Any, file: Any, schemas: Any) -> None:
-            paths.append(file.path)
-            super().__init__(store, file, schemas)
-
-    monkeypatch.setattr(slices, "OpenFile", Noted)
-    return paths
 
 
 @pytest.mark.parametrize("table_type", TYPES)
@@ -191,7 +177,7 @@ def test_predicates_of_duckdb_and_polars_open_the_bucket_of_a_key_alone(
     table = changed(table_type)
     dataset = table.scan().to_dataset()
     every = table.scan().plan.files_total
-    paths = opened(table, monkeypatch)
+    paths = opened_files(monkeypatch)
     assert duckdb.sql("SELECT v, n FROM dataset WHERE id = 12").fetchall() == [(-1.0, 7)]
     assert 0 < len(set(paths)) <= every // 2
     paths.clear()
@@ -212,7 +198,7 @@ def test_a_limit_opens_no_more_files_than_it_needs(
     table = make("id bigint, day string", table_type=table_type, partition_by="day", buckets=2)
     table.upsert(rows(range(400), day=lambda key: f"d{key % 20}"))
     dataset = table.scan().to_dataset()
-    paths = opened(table, monkeypatch)
+    paths = opened_files(monkeypatch)
     assert dataset.head(1).num_rows == 1
     assert len(paths) == 1
     assert duckdb.sql("SELECT * FROM dataset LIMIT 1").fetchall()
@@ -314,7 +300,7 @@ def test_a_dataset_of_a_large_table_loads_the_bounds_that_a_predicate_looks_at(
     dataset, lazy = scan.to_dataset(), plait.polars.scan(scan)
     table.upsert(rows(range(100), v=100.0))
     table.maintenance.compact(full=True)
-    paths = opened(table, monkeypatch)
+    paths = opened_files(monkeypatch)
     assert dataset.to_table(filter=pc.field("v") > 1e6).num_rows == 0
     assert lazy.filter(pl.col("v") > 1e6).collect().height == 0
     assert paths == []
@@ -473,7 +459,7 @@ def test_a_membership_of_duckdb_opens_the_buckets_of_its_keys_alone(
     trips, every = table.scan().to_dataset(), table.scan().plan.files_total
     connection = duckdb.connect()
     connection.register("trips", trips)
-    paths = opened(table, monkeypatch)
+    paths = opened_files(monkeypatch)
     found = connection.execute("SELECT v, n FROM trips WHERE id IN (12)").fetchall()
     assert found == [(-1.0, 7)]
     assert 0 < len(set(paths)) <= every // 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,24 +11,16 @@ import pyarrow.compute as pc
 import pytest
 
 from plait import OptionError, Table
-from plait.read import slices
 from tests.support.build import keys, make, rows
+from tests.support.opened import opened_files
 
 TYPES = ["cow", "mor"]
 
 
 @pytest.fixture
-def paths(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note the data files that are opened."""
-    opened: list[str] = []
-
-    class Noted(slices.OpenFile):
-        def __init__(self, store: Any, file: Any, schemas: Any) -> None:
-            opened.append(file.path)
-            super().__init__(store, file, schemas)
-
-    monkeypatch.setattr(slices, "OpenFile", Noted)
-    return opened
+    return opened_files(monkeypatch)
 
 
 def days(table_type: str = "mor") -> Table:
