@@ -16,7 +16,10 @@ from plait.errors import PublishRefusedError
 from plait.model.evolution import is_wider
 from plait.model.schema import Schema, id_of
 
-_REPUSH = "a repush writes every file anew: `Table.layout.repush()`, `tablectl repush URI`"
+_WAY_ROUND = (
+    "set publish='', change the table, let `tablectl repush URI` write every file anew, and set "
+    "publish again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ def require_publishable(
                 message = f"{target} cannot say {misfit.change} of column {misfit.column!r}"
                 raise PublishRefusedError(
                     f"{message}: {misfit.why}",
-                    hint=f"{_REPUSH}; or publish it no longer: publish=''",
+                    hint=_WAY_ROUND,
                     target=target,
                     change=misfit.change,
                     column=misfit.column,
@@ -68,8 +71,8 @@ def _misfits(
         elif old is None:
             note = schema.notes.get(number)
             if note is not None and note.initial is not None:
-                why = "rows of files without the column have a default, and would be read as null"
-                yield _Misfit(path, "the default for rows that are there", why)
+                why = "live files lack the column, so engines would read its rows as null"
+                yield _Misfit(path, "the default", why)
         elif old.name != field.name:
             why = f"files that are live have it as {old.name!r}"
             yield _Misfit(path, "the new name", why)
