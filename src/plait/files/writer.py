@@ -82,6 +82,7 @@ class DataFileWriter:
         self._order, self._group_rows = order, group_rows
         self._schema = spec.schema.arrow
         self._stored = spec.schema.stored
+        self._renames = self._stored is not self._schema
         if place.with_row_version:
             self._schema = self._schema.append(WRITTEN_FIELD)
             self._stored = self._stored.append(WRITTEN_FIELD)
@@ -111,7 +112,7 @@ class DataFileWriter:
 
     def _as_stored(self, leaves: Sequence[str]) -> list[str]:
         """Return paths of leaf columns as the file has them."""
-        if self._stored is self._schema:
+        if not self._renames:
             return list(leaves)
         pairs = zip(leaf_paths(self._schema), leaf_paths(self._stored), strict=True)
         wanted = set(leaves)
@@ -179,7 +180,7 @@ class DataFileWriter:
 
     def _renamed(self, group: pa.Table) -> pa.Table:
         """Return rows under the names that the file has for their columns, and their parts."""
-        if self._schema.equals(self._stored):
+        if not self._renames:
             return group
         pairs = zip(group.columns, self._schema, self._stored, strict=True)
         columns = [

@@ -552,8 +552,9 @@ class OptimisticTransaction:
             self._remove_records()
         except Exception:  # noqa: BLE001 - the commit stands; recovery finds the records decided
             _log.warning("records of %s were not deleted", self.instant, exc_info=True)
-        maintain(self.handle)
+        # Before a checkpoint: a publication then finds what the decision changed in memory.
         self.handle.keep_up(decision)
+        maintain(self.handle)
         return self.result
 
     def _remove_records(self) -> None:
