@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from plait.read.dataset import ScanDataset, ScanFragment, ScanScanner
     from plait.read.scan import Pinned, Scan
     from plait.read.splits import ScanSplit
+    from plait.repush.bring import ImportPlan, ImportReport, import_table
     from plait.repush.run import RepushReport
     from plait.repush.table_repush import Layout
     from plait.services.definition.alter import Alter, Alteration
@@ -203,6 +204,8 @@ __all__ = [
     "FormatError",
     "HistoryEntry",
     "IllegalTransitionError",
+    "ImportPlan",
+    "ImportReport",
     "IncompatibleConflictError",
     "IndexReport",
     "IndexStatus",
@@ -303,6 +306,7 @@ __all__ = [
     "Versions",
     "WriteStats",
     "Writer",
+    "import_table",
     "register_partition_function",
 ]
 
@@ -385,6 +389,9 @@ _LAZY = {
     "Replication": "plait.write.replication",
     "RestorePlan": "plait.services.maintenance.restore",
     "RepushReport": "plait.repush.run",
+    "ImportPlan": "plait.repush.bring",
+    "ImportReport": "plait.repush.bring",
+    "import_table": "plait.repush.bring",
     "RestoreReport": "plait.services.maintenance.restore",
     "RestoredCommit": "plait.services.maintenance.restore",
     "RollbackReport": "plait.txn.recovery",

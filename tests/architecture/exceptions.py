@@ -28,6 +28,9 @@ MANY_PARAMETERS: dict[str, str] = {
     "src/plait/write/request.py:write_request": "what a write is told by name, in one call",
     "src/plait/definition/create.py:define_table": "what defines a table, by name, in one call",
     "src/plait/definition/create.py:define_layout": "each part of a layout by name",
+    "src/plait/cli/commands/importing.py:import_": "one parameter an option",
+    "src/plait/repush/bring.py:import_table": "what defines a table is given by name, in one call",
+    "src/plait/repush/source.py:read_source": "what it is, how it is reached, and for whom",
     "src/plait/table.py:Table.create": "what defines a table is given by name, in one call",
 }
 MANY_METHODS: dict[str, str] = {

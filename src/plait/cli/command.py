@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import keyword
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
@@ -111,7 +112,8 @@ class Command(click.Command):
 def command(name: str, *examples: str) -> Callable[[Callable[..., None]], Command]:
     """Declare a command that works on one table: ``function(app, uri, storage, ...)``.
 
-    The function has the name of the command, with ``_`` for ``-``. Its docstring is the help.
+    The function has the name of the command, with ``_`` for ``-``, and one more after a word of
+    Python. Its docstring is the help.
     """
 
     def declare(function: Callable[..., None]) -> Command:
@@ -225,6 +227,7 @@ class LazyGroup(click.Group):
         if entry is None:
             return None
         module, function = importlib.import_module(entry.module), cmd_name.replace("-", "_")
+        function += "_" if keyword.iskeyword(function) else ""
         found = getattr(module, function, None)
         if not isinstance(found, Command):
             message = f"{entry.module} has no function {function} with @command({cmd_name!r}, ...)"

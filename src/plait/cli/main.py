@@ -70,6 +70,9 @@ ENTRIES = {
     "repush": CommandEntry(
         "plait.cli.commands.repush", "Lay a table out anew while others read and write it."
     ),
+    "import": CommandEntry(
+        "plait.cli.commands.importing", "Create a table from Parquet, Delta, Iceberg or Plait."
+    ),
     "expire": CommandEntry(
         "plait.cli.commands.expiry", "Take rows away whose time to live is over."
     ),

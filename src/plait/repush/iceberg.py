@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,12 +12,14 @@ import pyarrow as pa
 from plait.errors import MissingDependencyError, TableError
 from plait.model.consent import AllowedAddress, Consent
 from plait.repush.imports import FOREIGN, Premises, place_of, reading, unreadable
-from plait.repush.parts import RowPart, spans
+from plait.repush.parts import NO_ORIGIN, RowPart, SourceOrigin, spans
 
 if TYPE_CHECKING:
     from pyiceberg.io import InputFile, OutputFile
     from pyiceberg.io.pyarrow import ArrowScan, PyArrowFile, PyArrowFileIO
     from pyiceberg.table import FileScanTask, StaticTable
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.types import IcebergType
 
 _METADATA = ".metadata.json"
 _HINT_MAX = 1000
@@ -40,6 +43,7 @@ class IcebergSource:
     counts: tuple[int, ...]
     version: int
     digest: str = ""
+    origin: SourceOrigin = NO_ORIGIN
 
     @property
     def rows(self) -> int:
@@ -110,7 +114,52 @@ def iceberg_source(
         if isinstance(error, TableError):
             raise
         raise unreadable(source, snapshot, error) from error
-    return IcebergSource(source, reader, schema, tasks, counts, version)
+    return IcebergSource(
+        source, reader, schema, tasks, counts, version, origin=_origin(table.metadata)
+    )
+
+
+_TRANSFORMS = re.compile(r"(?:year|month|day|hour|truncate\[(\d+)\])", re.ASCII)
+
+
+def _origin(metadata: TableMetadata) -> SourceOrigin:
+    """Return the partition fields that a table of Plait has too, and what it will lack."""
+    places, lost = [], []
+    schema = metadata.schema()
+    for field in metadata.spec().fields:
+        column, how = schema.find_column_name(field.source_id) or "", str(field.transform)
+        match = _TRANSFORMS.fullmatch(how)
+        if how == "identity" and "." not in column:
+            places.append(column)
+        elif match and "." not in column:
+            places.append(f"truncate({match[1]}, {column})" if match[1] else f"{how}({column})")
+        else:
+            lost.append(f"the partition field {how} of {column} is left out")
+    if len(metadata.snapshots) > 1:
+        lost.append(f"{len(metadata.snapshots) - 1} older snapshots are not brought over")
+    if metadata.sort_order().fields:
+        lost.append("its sort order is not brought over: use the property cluster.by")
+    if any(each.write_default is not None for each in schema.fields):
+        lost.append("defaults of columns are not brought over")
+    # https://github.com/apache/arrow/issues/38809, and what pyiceberg does about it.
+    lost += [
+        f"a null list in {each.name} becomes an empty one: pyiceberg reads it so"
+        for each in schema.fields
+        if _has_struct_list(each.field_type)
+    ]
+    return SourceOrigin(tuple(places), lost=tuple(lost))
+
+
+def _has_struct_list(kind: IcebergType) -> bool:
+    """Tell whether there are lists of structs in a type."""
+    members = getattr(kind, "fields", ())
+    parts = [each.field_type for each in members] or [
+        getattr(kind, name)
+        for name in ("element_type", "key_type", "value_type")
+        if hasattr(kind, name)
+    ]
+    of_structs = hasattr(kind, "element_type") and hasattr(kind.element_type, "fields")
+    return of_structs or any(map(_has_struct_list, parts))
 
 
 def _open(allowed: AllowedAddress, options: dict[str, str], consent: Consent) -> StaticTable:

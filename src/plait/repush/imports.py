@@ -1,13 +1,12 @@
-"""Sources of other formats, for an import: a Delta table, or plain Parquet files."""
+"""Sources that are files of Parquet, and what sources of every other format share."""
 
 from __future__ import annotations
 
 import fnmatch
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
@@ -15,7 +14,6 @@ import pyarrow.fs as pafs
 import xxhash
 
 from plait.errors import (
-    MissingDependencyError,
     OptionError,
     RepushRefusedError,
     SchemaMismatchError,
@@ -23,7 +21,7 @@ from plait.errors import (
 )
 from plait.model.consent import FILE, AllowedAddress, Consent, absolute_path
 from plait.model.schema import parts_of
-from plait.repush.parts import RowPart, spans
+from plait.repush.parts import NO_ORIGIN, RowPart, SourceOrigin, spans
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pads
@@ -111,6 +109,7 @@ class FileSource:
     """The files, when they were looked at; () for a format whose files never change."""
     instants: pa.Schema | None = None
     """Columns with INT96 read as instants, if the table's columns are instants; else None."""
+    origin: SourceOrigin = NO_ORIGIN
 
     @classmethod
     def of(
@@ -173,59 +172,8 @@ class FileSource:
         """Do nothing: no file is kept open."""
 
 
-def delta_source(
-    allowed: AllowedAddress, options: Mapping[str, object], version: int | None, consent: Consent
-) -> FileSource:
-    """Read a version of a Delta table, by default the newest.
-
-    Raises:
-        ConsentError: a link in it leads elsewhere.
-        MissingDependencyError: the package deltalake is not installed.
-        OptionError: there is no Delta table, or it cannot be read by that package.
-        RepushRefusedError: the version is gone.
-    """
-    try:
-        import deltalake  # noqa: PLC0415 - the adapter's library, when it is used
-        from deltalake.exceptions import DeltaError  # noqa: PLC0415 - the same
-    except ImportError as error:
-        message, hint = "this source needs deltalake", "pip install 'plait[delta]'"
-        raise MissingDependencyError(
-            message, hint=hint, library="deltalake", extra="delta"
-        ) from error
-    storage = {name: str(value) for name, value in options.items()}
-    place = allowed.text
-    source = f"delta:{place}"
-    try:
-        _require_within(source, place, consent)
-        table = deltalake.DeltaTable(place, version=version, storage_options=storage or None)
-        dataset = table.to_pyarrow_dataset(parquet_read_options=_read_options())
-        return FileSource.of(source, dataset, table.version())
-    except (DeltaError, *FOREIGN) as error:
-        if isinstance(error, TableError):
-            raise
-        raise unreadable(source, version, error) from error
-
-
-def _require_within(source: str, place: str, consent: Consent) -> None:
-    """Refuse links that lead out of a Delta table on a disk; its paths cannot, by their rules.
-
-    Raises:
-        ConsentError: one does.
-    """
-    scheme, mark, rest = place.partition("://")
-    if mark and scheme.lower() != "file":
-        return
-    root = rest if mark else place
-    premises = Premises(source, place_of("file", root), consent)
-    for directory, names, files in os.walk(root):
-        for name in (*names, *files):
-            path = Path(directory, name)
-            if path.is_symlink():
-                premises.require(place_of("file", str(path)))
-
-
 def parquet_source(
-    allowed: AllowedAddress, digest: str | None, wanted: pa.Schema, consent: Consent
+    allowed: AllowedAddress, digest: str | None, wanted: pa.Schema | None, consent: Consent
 ) -> FileSource:
     """Read the files in a directory, one file, or those that a pattern matches.
 
@@ -233,6 +181,7 @@ def parquet_source(
         allowed: a path or URL. ``*``, ``?`` and ``[...]`` match, across directories too.
         wanted: the columns that rows go into. INT96, as Spark writes its timestamps, says nothing
             of a zone: it is a moment where the column has moments, and a local time elsewhere.
+            None: a table is to be made of the source; each INT96 is a moment, as in Spark.
         digest: of what was there when the repush began; None: it begins now.
         consent: what the caller allows.
 
@@ -253,12 +202,27 @@ def parquet_source(
         dataset = _dataset(files, base, found)
         instants = _with_int96_instants(dataset, wanted)
         if digest is None or digest == _digest(found):
-            return FileSource.of(source, dataset, seen=found, instants=instants)
+            found_source = FileSource.of(source, dataset, seen=found, instants=instants)
+            return replace(found_source, origin=_origin(dataset, instants))
     except FOREIGN as error:
         if isinstance(error, TableError):
             raise
         raise unreadable(source, None if digest is None else 0, error) from error
     raise _changed(source)
+
+
+def _origin(dataset: pads.FileSystemDataset, instants: pa.Schema | None) -> SourceOrigin:
+    import pyarrow.dataset as pads  # noqa: PLC0415 - it brings pandas along
+
+    first = next(dataset.get_fragments())
+    places = tuple(pads.get_partition_keys(first.partition_expression))
+    lost = []
+    if instants is not None:
+        names = ", ".join(
+            new.name for new, old in zip(instants, dataset.schema, strict=True) if new != old
+        )
+        lost.append(f"INT96 in {names} is kept as an instant in microseconds; nanoseconds are cut")
+    return SourceOrigin(places, lost=tuple(lost))
 
 
 _AGAIN = "cancel the repush, and begin it again when the source stays as it is"
@@ -334,7 +298,7 @@ def _require_plain(listed: Sequence[pafs.FileInfo], base: str) -> None:
             raise OSError(f"it is {kind}, which has files of other versions too: {each.path}")
 
 
-def _read_options() -> pads.ParquetReadOptions:
+def read_options() -> pads.ParquetReadOptions:
     """Return how files are read: in nanoseconds, the default, many days of INT96 would overflow."""
     import pyarrow.dataset as pads  # noqa: PLC0415 - it brings pandas along
 
@@ -349,7 +313,7 @@ def _dataset(
     dataset = pads.dataset(
         [each.path for each in found],
         filesystem=files,
-        format=pads.ParquetFileFormat(read_options=_read_options()),
+        format=pads.ParquetFileFormat(read_options=read_options()),
         partitioning="hive",
         partition_base_dir=base,
     )
@@ -366,7 +330,9 @@ def _dataset(
     return dataset
 
 
-def _with_int96_instants(dataset: pads.FileSystemDataset, wanted: pa.Schema) -> pa.Schema | None:
+def _with_int96_instants(
+    dataset: pads.FileSystemDataset, wanted: pa.Schema | None
+) -> pa.Schema | None:
     """Return the columns with moments for INT96 where the columns that take them have moments.
 
     None if no file has INT96.
@@ -390,7 +356,7 @@ def _with_int96_instants(dataset: pads.FileSystemDataset, wanted: pa.Schema) -> 
             raise SchemaMismatchError(message, hint=hint, column=name, path=each.path)
     if found is None or not any(map(any, found.values())):
         return None
-    types = {field.name: field.type for field in wanted}
+    types = {field.name: field.type for field in wanted or _all_instants(dataset.schema)}
     return pa.schema(
         [
             each.with_type(
@@ -401,6 +367,23 @@ def _with_int96_instants(dataset: pads.FileSystemDataset, wanted: pa.Schema) -> 
             for each in dataset.schema
         ]
     )
+
+
+def _all_instants(fields: Iterable[pa.Field]) -> pa.Schema:
+    """Return columns with moments for all timestamps, at every depth."""
+    return pa.schema([each.with_type(_moments(each.type)) for each in fields])
+
+
+def _moments(kind: pa.DataType) -> pa.DataType:
+    t = pa.types
+    if t.is_timestamp(kind):
+        return pa.timestamp("us", "UTC")
+    if not t.is_nested(kind):
+        return kind
+    parts = [each.with_type(_moments(each.type)) for each in parts_of(kind)]
+    if t.is_struct(kind):
+        return pa.struct(parts)
+    return pa.list_(parts[0]) if t.is_list(kind) else pa.map_(*parts)
 
 
 def _leaves(kind: pa.DataType) -> int:

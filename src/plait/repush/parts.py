@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,20 @@ class RowPart:
     """Returns what a writer takes."""
     check: Callable[[], None] = lambda: None
     """Raises RepushRefusedError after reading, if the source may have changed meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOrigin:
+    """What a source says beside its rows, for a table that is made of it."""
+
+    partition_by: tuple[str, ...] = ()
+    """Partition columns, and transforms that a table of Plait has too."""
+    record_key: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    """What a table of Plait will not have of it, one sentence each."""
+
+
+NO_ORIGIN: Final = SourceOrigin()
 
 
 class RowSource(Protocol):
@@ -41,6 +55,10 @@ class RowSource(Protocol):
     @property
     def schema(self) -> pa.Schema:
         """The columns of its rows."""
+
+    @property
+    def origin(self) -> SourceOrigin:
+        """Partition columns, key and losses of a table that is made of the source."""
 
     def parts(self, rows: int) -> Sequence[RowPart]:
         """Cut it into parts of about so many rows; one at least, maybe without rows."""

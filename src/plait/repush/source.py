@@ -16,7 +16,7 @@ from plait.errors import (
     SchemaMismatchError,
     TableNotFoundError,
 )
-from plait.model.consent import SOURCE, absolute_path
+from plait.model.consent import SOURCE, AllowedAddress, Consent, absolute_path
 from plait.model.partitioning import determines, parse_field
 from plait.model.plan import TableLayout, TableSpec
 from plait.model.repush import (
@@ -30,8 +30,9 @@ from plait.model.repush import (
     RepushSource,
     SourceAddress,
 )
+from plait.repush.delta import delta_source
 from plait.repush.iceberg import iceberg_source
-from plait.repush.imports import delta_source, parquet_source
+from plait.repush.imports import parquet_source
 from plait.repush.parts import RowSource
 from plait.repush.versions import VersionSource
 from plait.services.maintenance.savepoint import require_savepoint
@@ -75,10 +76,7 @@ class WantedSource:
             MissingDependencyError: the library that reads it is not installed.
         """
         address = located(self.address)
-        if self.options and address.kind in _WITHOUT_OPTIONS:
-            message = f"a source of the kind {address.kind} takes no source_options"
-            hint = "for files of Parquet, the environment provides what is needed to reach them"
-            raise OptionError(message, hint=hint, key="source_options", value=address.kind)
+        require_no_options(address, self.options)
         source: RowSource
         if address.own:
             saved = address.kind == SAVEPOINT
@@ -119,6 +117,14 @@ class FoundSource:
             )
         for _ in prepare(self.schema.empty_table(), spec):
             pass
+
+
+def require_no_options(address: SourceAddress, options: Mapping[str, object]) -> None:
+    """Refuse options for a kind of source that takes none; raise OptionError."""
+    if options and address.kind in _WITHOUT_OPTIONS:
+        message = f"a source of the kind {address.kind} takes no source_options"
+        hint = "for files of Parquet, the environment provides what is needed to reach them"
+        raise OptionError(message, hint=hint, key="source_options", value=address.kind)
 
 
 def located(address: SourceAddress) -> SourceAddress:
@@ -178,15 +184,32 @@ def _elsewhere(
     spark: SparkSession | None = None,
 ) -> RowSource:
     """Open a source outside of the table as it is known; None: as it is now."""
-    consent, version = handle.consent, None if known is None else known.version
-    allowed = consent.require(address.place, SOURCE, handle.store.address.uri)
+    allowed = handle.consent.require(address.place, SOURCE, handle.store.address.uri)
+    wanted = spec.schema.arrow
+    return read_source(
+        address, allowed, options, known, wanted=wanted, consent=handle.consent, spark=spark
+    )
+
+
+def read_source(  # noqa: PLR0913 - what it is, how to reach it, and for whom
+    address: SourceAddress,
+    allowed: AllowedAddress,
+    options: Mapping[str, object],
+    known: RepushSource | None,
+    *,
+    wanted: pa.Schema | None,
+    consent: Consent,
+    spark: SparkSession | None = None,
+) -> RowSource:
+    """Open a source by its kind; ``wanted`` are the columns its rows go into, if there are any."""
+    version = None if known is None else known.version
     if address.kind == DELTA:
         return delta_source(allowed, options, version, consent)
     if address.kind == ICEBERG:
         return iceberg_source(allowed, options, version, consent)
     if address.kind == PARQUET:
         digest = None if known is None else known.digest
-        return parquet_source(allowed, digest, spec.schema.arrow, consent)
+        return parquet_source(allowed, digest, wanted, consent)
     return VersionSource.elsewhere(allowed, options, version, consent, spark=spark)
 
 

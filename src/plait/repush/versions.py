@@ -16,7 +16,7 @@ from plait.queries.pins import pin
 from plait.read.frames import Frames
 from plait.read.scan import Scan
 from plait.read.stretches import StretchScan
-from plait.repush.parts import RowPart, spans, stretches
+from plait.repush.parts import RowPart, SourceOrigin, spans, stretches
 from plait.services.maintenance.restore import visible_rows
 from plait.txn.read_pin import ReadPin
 from plait.txn.table_handle import TableHandle
@@ -108,6 +108,15 @@ class VersionSource:
     def schema(self) -> pa.Schema:
         """The columns of the version."""
         return self.snapshot.spec.schema.arrow
+
+    @property
+    def origin(self) -> SourceOrigin:
+        """Partition columns and key of the version, and what a copy of its rows loses."""
+        spec = self.snapshot.spec
+        found = [("checks", spec.schema.checks), ("generated columns", spec.schema.generated)]
+        lost = [f"{what} of the table are not brought over" for what, each in found if each]
+        lost.append("its properties, savepoints and older versions are not brought over")
+        return SourceOrigin(spec.layout.partition_by, spec.key, tuple(lost))
 
     def parts(self, rows: int) -> list[RowPart]:
         """Cut its files, in the order of partition, bucket and path; large ones are divided."""

@@ -1,0 +1,110 @@
+"""``tablectl import``: a table brought over from another format."""
+
+from __future__ import annotations
+
+import click
+
+from plait.cli.application import Application
+from plait.cli.command import command, dry_run_option, pairs_option
+from plait.cli.view import Facts, number
+from plait.model.words import TABLE_TYPES, TableType
+from plait.repush.begin import ROWS_PER_TASK
+from plait.repush.bring import ImportPlan, import_table
+
+
+@command(
+    "import",
+    "import ./exported-parquet ./flights --dry-run",
+    "import delta:s3://lake/flights ./flights --record-key id --partition-by day",
+)
+@click.argument("target")
+@click.option(
+    "--record-key", "--key", multiple=True, metavar="COLUMN", help="Record key; may be repeated."
+)
+@click.option(
+    "--partition-by",
+    "--partition",
+    multiple=True,
+    metavar="COLUMN",
+    help="Partition; may be repeated; by default those of the source.",
+)
+@click.option("--no-partitions", is_flag=True, help="Without partitions.")
+@click.option("--ordering", metavar="COLUMN", help="Ordering column: the greater value wins.")
+@click.option("--table-type", "--type", type=click.Choice(TABLE_TYPES), default="cow")
+@click.option("--buckets", type=click.IntRange(min=1), help="Number of buckets in each partition.")
+@click.option("--bucket-by", multiple=True, metavar="COLUMN", help="Hash only this of the key.")
+@click.option("--lock", help="file, process, zookeeper://hosts/path or none.")
+@pairs_option("--property", "properties", "An option of the table; may be repeated.")
+@click.option(
+    "--rows-per-task",
+    type=click.IntRange(min=1),
+    default=ROWS_PER_TASK,
+    show_default=True,
+    help="Rows in one commit of the copy; a kill repeats one at most.",
+)
+@pairs_option("--source-option", "source_options", "What is needed to reach the source.")
+@dry_run_option
+def import_(  # noqa: PLR0913 - one parameter an option
+    app: Application,
+    uri: str,
+    storage: dict[str, str],
+    *,
+    target: str,
+    record_key: tuple[str, ...],
+    partition_by: tuple[str, ...],
+    no_partitions: bool,
+    ordering: str | None,
+    table_type: TableType,
+    buckets: int | None,
+    bucket_by: tuple[str, ...],
+    lock: str | None,
+    properties: dict[str, str],
+    rows_per_task: int,
+    source_options: dict[str, str],
+    dry_run: bool,
+) -> None:
+    """Create a table from Parquet, Delta, Iceberg or Plait.
+
+    The first place is the source: parquet:PLACE, delta:PLACE, iceberg:PLACE, or a place alone. The
+    second is the new table, which one decision fills. If the command is killed, run it again: it
+    goes on where it was. With --dry-run it says what is created, and what is lost.
+    """
+    if no_partitions and partition_by:
+        raise click.UsageError("--no-partitions excludes --partition-by")
+    done = import_table(  # type: ignore[call-overload,misc]  # one form or the other
+        uri,
+        target,
+        record_key=record_key or None,
+        partition_by=() if no_partitions else partition_by or None,
+        ordering=ordering,
+        table_type=table_type,
+        buckets=buckets,
+        bucket_by=bucket_by,
+        lock=lock,
+        properties=properties,
+        rows_per_task=rows_per_task,
+        source_options=source_options or None,
+        storage_options=storage or None,
+        allow=app.allowed,
+        dry_run=dry_run,
+    )
+    lost = [("lost", each) for each in done.lost]
+    if isinstance(done, ImportPlan):
+        facts: list[tuple[str, object]] = [
+            ("source", f"{done.source} (version {done.source_version})"),
+            ("rows", number(done.rows)),
+            *((f"column {name}", kind) for name, kind in done.columns.items()),
+            ("record key", ", ".join(done.record_key) or "none: append-only"),
+            ("partition by", ", ".join(done.partition_by) or "none"),
+            ("buckets", number(done.buckets)),
+            ("table type", done.table_type),
+        ]
+        app.show({"plan": done.to_dict(), "dry_run": True, "report": None}, Facts((*facts, *lost)))
+        return
+    facts = [
+        ("source", done.source),
+        ("imported in version", done.version),
+        ("rows copied", number(done.rows)),
+    ]
+    data = {"plan": None, "dry_run": False, "report": done.to_dict()}
+    app.show(data, Facts((*facts, *lost)))

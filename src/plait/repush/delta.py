@@ -1,0 +1,321 @@
+"""A source that is a version of a Delta table."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from plait.errors import MissingDependencyError, SchemaMismatchError, TableError
+from plait.model.consent import AllowedAddress, Consent, absolute_path
+from plait.model.schema import parts_of
+from plait.repush.imports import (
+    FOREIGN,
+    FileSource,
+    Premises,
+    place_of,
+    read_options,
+    reading,
+    unreadable,
+)
+from plait.repush.parts import RowPart, RowSource, SourceOrigin, spans
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as pads
+    from deltalake import DeltaTable
+
+_ID, _NAME = b"delta.columnMapping.id", b"delta.columnMapping.physicalName"
+_FILE_ID = b"PARQUET:field_id"
+_READ_HERE = frozenset(("deletionVectors", "columnMapping"))
+"""Features for which the library has no dataset: these files are read here."""
+_UNSAID = {
+    "rowTracking": "row ids and row tracking",
+    "changeDataFeed": "change data",
+    "clustering": "clustering columns: use the property cluster.by",
+    "generatedColumns": "generated columns become plain columns",
+    "identityColumns": "identity columns become plain columns",
+    "allowColumnDefaults": "defaults of columns",
+    "checkConstraints": "constraints: add them with `tablectl alter`",
+}
+
+
+def delta_source(
+    allowed: AllowedAddress, options: Mapping[str, object], version: int | None, consent: Consent
+) -> RowSource:
+    """Read a version of a Delta table, by default the newest.
+
+    Raises:
+        ConsentError: a path or a link in it leads elsewhere.
+        MissingDependencyError: the package deltalake is not installed.
+        OptionError: there is no Delta table, or it cannot be read by that package.
+        RepushRefusedError: the version is gone.
+        SchemaMismatchError: its files have other names for columns than its log says.
+    """
+    try:
+        import deltalake  # noqa: PLC0415 - the adapter's library, when it is used
+        from deltalake.exceptions import DeltaError  # noqa: PLC0415 - the same
+    except ImportError as error:
+        message, hint = "this source needs deltalake", "pip install 'plait[delta]'"
+        raise MissingDependencyError(
+            message, hint=hint, library="deltalake", extra="delta"
+        ) from error
+    storage = {name: str(value) for name, value in options.items()}
+    place = allowed.text
+    source = f"delta:{place}"
+    try:
+        _require_within(source, place, consent)
+        table = deltalake.DeltaTable(place, version=version, storage_options=storage or None)
+        origin = _origin(table)
+        if _READ_HERE.intersection(table.protocol().reader_features or ()):
+            return _masked(source, place, table, origin, consent)
+        dataset = table.to_pyarrow_dataset(parquet_read_options=read_options())
+        return replace(FileSource.of(source, dataset, table.version()), origin=origin)
+    except (DeltaError, *FOREIGN) as error:
+        if isinstance(error, TableError):
+            raise
+        raise unreadable(source, version, error) from error
+
+
+def _origin(table: DeltaTable) -> SourceOrigin:
+    said = table.protocol()
+    features = [*(said.reader_features or ()), *(said.writer_features or ())]
+    lost = [text for name, text in _UNSAID.items() if name in features]
+    config = table.metadata().configuration
+    lost += [
+        f"the constraint {key.rpartition('.')[2]}: {text}"
+        for key, text in config.items()
+        if key.startswith("delta.constraints.")
+    ]
+    for field in json.loads(table.schema().to_json())["fields"]:
+        text = field["metadata"].get("delta.generationExpression")
+        if text is not None:
+            lost.append(f"{field['name']} is generated as {text}; it becomes a plain column")
+    lost.append("its properties and older versions are not brought over")
+    return SourceOrigin(tuple(table.metadata().partition_columns), lost=tuple(lost))
+
+
+def _require_within(source: str, place: str, consent: Consent) -> None:
+    """Refuse links that lead out of a Delta table on a disk.
+
+    Raises:
+        ConsentError: one does.
+    """
+    scheme, mark, rest = place.partition("://")
+    if mark and scheme.lower() != "file":
+        return
+    root = rest if mark else place
+    premises = Premises(source, place_of("file", root), consent)
+    for directory, names, files in os.walk(root):
+        for name in (*names, *files):
+            path = Path(directory, name)
+            if path.is_symlink():
+                premises.require(place_of("file", str(path)))
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A data file of the log."""
+
+    path: str
+    rows: int
+    """Number of its rows that are not hidden."""
+    placed: Mapping[str, object]
+    """Values of partition columns, by their physical names; files do not have them."""
+    shown: pa.BooleanArray | None
+    """Which of its first rows are shown; all later ones are. None: no vector."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedSource:
+    """Files of a Delta table of which vectors hide rows, or whose columns have other names."""
+
+    address: str
+    schema: pa.Schema
+    stored: pa.Schema
+    """The columns under their physical names."""
+    files: tuple[_File, ...]
+    filesystem: pafs.FileSystem
+    version: int
+    origin: SourceOrigin
+    digest: str = ""
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return sum(each.rows for each in self.files)
+
+    def parts(self, rows: int) -> list[RowPart]:
+        """Cut its files, in the order of their paths."""
+        counts = [each.rows for each in self.files]
+        return [
+            RowPart(sum(counts[low:high]), functools.partial(self._read, low, high))
+            for low, high in spans(counts, rows)
+        ]
+
+    def _read(self, low: int, high: int) -> pa.RecordBatchReader:
+        def batches() -> Iterator[pa.RecordBatch]:
+            for file in self.files[low:high]:
+                yield from self._rows_of(file)
+
+        found = reading(self.address, self.version, batches)
+        return pa.RecordBatchReader.from_batches(self.schema, found)
+
+    def _rows_of(self, file: _File) -> Iterator[pa.RecordBatch]:
+        fragment = _fragment(file.path, self.filesystem)
+        _require_names(file.path, fragment.physical_schema, self.stored)
+        here = pa.schema([each for each in self.stored if each.name not in file.placed])
+        at = 0
+        for batch in fragment.to_batches(schema=here):
+            count = batch.num_rows
+            columns = [
+                pa.repeat(pa.scalar(file.placed[each.name], each.type), count)
+                if each.name in file.placed
+                else batch.column(each.name)
+                for each in self.stored
+            ]
+            arrays = [
+                _renamed(column, each.type)
+                for column, each in zip(columns, self.schema, strict=True)
+            ]
+            made = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+            if file.shown is not None:
+                shown = file.shown.slice(at, count)
+                rest = pa.repeat(pa.scalar(value=True), count - len(shown))
+                made = made.filter(pa.concat_arrays([shown, rest]))
+            at += count
+            yield made
+
+    def close(self) -> None:
+        """Do nothing: no file is kept open."""
+
+
+def _masked(
+    source: str, place: str, table: DeltaTable, origin: SourceOrigin, consent: Consent
+) -> MaskedSource:
+    files, root = pafs.FileSystem.from_uri(place if "://" in place else absolute_path(place))
+    premises = None
+    if files.type_name == "local":
+        premises = Premises(source, place_of("file", root), consent)
+    # Arrow's schema in the protocol of the library, with the metadata of fields at every depth.
+    schema = pa.schema(table.schema().to_arrow())
+    stored = pa.schema([_physical(each) for each in schema])
+    names = {_name(each): each.name for each in schema}
+    hidden = {}
+    for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
+        for path, shown in zip(batch["filepath"], batch["selection_vector"], strict=True):
+            hidden[_path(path.as_py(), root, premises)] = shown.values
+    found = []
+    for action in pa.table(table.get_add_actions()).to_pylist():
+        path = _path(action["path"], root, premises)
+        shown = hidden.pop(path, None)
+        total = _fragment(path, files).count_rows()
+        if shown is not None and len(shown) > total:
+            raise ValueError(f"a vector hides rows beyond the {total} of {path}")
+        rows = total if shown is None else total - (len(shown) - (shown.true_count or 0))
+        placed = {
+            _name(schema.field(names.get(name, name))): value
+            for name, value in (action.get("partition") or {}).items()
+        }
+        found.append(_File(path, rows, placed, shown))
+    if hidden:
+        raise ValueError(f"a vector hides rows of {min(hidden)}, which is no file of the version")
+    found.sort(key=lambda each: each.path)
+    plain = pa.schema([_plain(each) for each in schema])
+    return MaskedSource(source, plain, stored, tuple(found), files, table.version(), origin)
+
+
+def _path(text: str, root: str, premises: Premises | None) -> str:
+    """Return where a file is that the log names; raise ConsentError if it lies elsewhere."""
+    text = unquote(text)  # once, by the protocol: a path there is written as part of a URL
+    if "://" in text:
+        path = text.partition("://")[2]
+    else:
+        path = text if text.startswith("/") else f"{root.rstrip('/')}/{text}"
+    if premises is not None:
+        premises.require(place_of("file", path))
+        return os.path.realpath(path)
+    if not path.startswith(root.rstrip("/") + "/") or ".." in path.split("/"):
+        raise ValueError(f"the log names a file elsewhere: {path}")
+    return path
+
+
+def _fragment(path: str, files: pafs.FileSystem) -> pads.ParquetFileFragment:
+    import pyarrow.dataset as pads  # noqa: PLC0415 - it brings pandas along
+
+    return pads.ParquetFileFormat(read_options=read_options()).make_fragment(path, files)
+
+
+def _name(field: pa.Field) -> str:
+    found: bytes = (field.metadata or {}).get(_NAME, field.name.encode())
+    return found.decode()
+
+
+def _physical(field: pa.Field) -> pa.Field:
+    """Return a field as files have it, at every depth; it keeps its id."""
+    number = (field.metadata or {}).get(_ID)
+    note = None if number is None else {_FILE_ID: number}
+    return pa.field(_name(field), _of_parts(field.type, _physical), metadata=note)
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    """Return a field without what only Delta needs."""
+    comment = (field.metadata or {}).get(b"comment")
+    note = None if comment is None else {b"comment": comment}
+    return pa.field(field.name, _of_parts(field.type, _plain), field.nullable, note)
+
+
+def _of_parts(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
+    t = pa.types
+    if t.is_struct(kind):
+        return pa.struct([change(each) for each in parts_of(kind)])
+    if t.is_map(kind):
+        return pa.map_(*(change(each) for each in parts_of(kind)))
+    return pa.list_(change(parts_of(kind)[0])) if t.is_list(kind) else kind
+
+
+def _renamed(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Give the parts of an array the names of a type that differs in names alone."""
+    t = pa.types
+    if t.is_struct(kind):
+        parts = [_renamed(array.field(at), each.type) for at, each in enumerate(kind)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
+    if not t.is_nested(kind):
+        return array.cast(kind)
+    # A cast finds members of structs by name, and makes nulls of those that it does not find. And
+    # the offsets of a slice are copied, since Arrow takes no nulls beside a slice of offsets.
+    offsets, nulls = pa.array(array.offsets.to_numpy()), array.is_null()
+    if t.is_map(kind):
+        keys, items = _renamed(array.keys, kind.key_type), _renamed(array.items, kind.item_type)
+        return pa.MapArray.from_arrays(offsets, keys, items, kind, mask=nulls)
+    values = _renamed(array.values, kind.value_type)
+    return pa.ListArray.from_arrays(offsets, values, kind, mask=nulls)
+
+
+def _require_names(path: str, there: pa.Schema, stored: pa.Schema) -> None:
+    """Refuse a file whose columns have other names than the log says; their ids tell.
+
+    Raises:
+        SchemaMismatchError: it has.
+    """
+    ids = {(each.metadata or {}).get(_FILE_ID): each.name for each in _every(there)}
+    for field in _every(stored):
+        number = (field.metadata or {}).get(_FILE_ID)
+        if number is not None and ids.get(number, field.name) != field.name:
+            message = f"{path} has column {field.name!r} of its log under the name {ids[number]!r}"
+            hint = "rewrite the table with the engine that wrote it (OPTIMIZE), then import it"
+            raise SchemaMismatchError(message, hint=hint, column=field.name, path=path)
+
+
+def _every(fields: Iterable[pa.Field]) -> Iterator[pa.Field]:
+    """Return fields at every depth."""
+    for each in fields:
+        yield each
+        yield from _every(parts_of(each.type))

@@ -1,0 +1,269 @@
+"""A table brought over from another format: equal, resumable, and refused before it is written."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import deltalake
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.memory import InMemoryCatalog
+
+from plait import (
+    ConsentError,
+    OptionError,
+    RepushRefusedError,
+    SchemaError,
+    Table,
+    TableExistsError,
+    TableNotFoundError,
+    import_table,
+)
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("p", pa.string()),
+        pa.field("d", pa.decimal128(20, 4)),
+        pa.field("at", pa.timestamp("us", "UTC")),
+        pa.field("x", pa.float64()),
+        pa.field("s", pa.struct([("a", pa.int32()), ("b", pa.string())])),
+        pa.field("l", pa.list_(pa.struct([("n", pa.int64())]))),
+    ]
+)
+
+
+def rows(low: int, high: int, seed: int) -> pa.Table:
+    dice = np.random.default_rng(seed)
+
+    def maybe(value: object) -> object:
+        return None if dice.random() < 0.2 else value
+
+    made = [
+        {
+            "id": number,
+            "p": maybe(str(dice.choice(["a b", "c%d", "ü/x"]))),
+            "d": maybe(Decimal(int(dice.integers(-(10**9), 10**9))).scaleb(-4)),
+            "at": maybe(dt.datetime(int(dice.integers(1, 9999)), 1, 2, tzinfo=dt.UTC)),
+            "x": maybe(dice.random()),
+            "s": maybe({"a": maybe(number % 1000), "b": maybe("z")}),
+            "l": maybe([{"n": maybe(each)} for each in range(number % 3)]),
+        }
+        for number in range(low, high)
+    ]
+    return pa.Table.from_pylist(made, SCHEMA)
+
+
+def hive(place: Path, parts: list[pa.Table]) -> str:
+    for part in parts:
+        pq.write_to_dataset(part, place, partition_cols=["p"])
+    return str(place)
+
+
+def plain(place: Path, parts: list[pa.Table]) -> str:
+    place.mkdir()
+    for number, part in enumerate(parts):
+        pq.write_table(part, place / f"{number}.parquet")
+    return str(place)
+
+
+def delta(place: Path, parts: list[pa.Table]) -> str:
+    for part in parts:
+        deltalake.write_deltalake(place, part, mode="append", partition_by=["p"])
+    return str(place)
+
+
+def delta_read_here(place: Path, parts: list[pa.Table]) -> str:
+    """Declare vectors, so that Plait reads the files itself, partition columns too."""
+    for part in parts:
+        deltalake.write_deltalake(
+            place,
+            part,
+            mode="append",
+            partition_by=["p"],
+            configuration={"delta.enableDeletionVectors": "true"},
+        )
+    assert "deletionVectors" in (deltalake.DeltaTable(place).protocol().reader_features or ())
+    return str(place)
+
+
+def iceberg(place: Path, parts: list[pa.Table]) -> str:
+    catalog = InMemoryCatalog("memory", warehouse=f"file://{place}")
+    catalog.create_namespace("n")
+    table = catalog.create_table("n.t", SCHEMA)
+    for part in parts:
+        table.append(part)
+    return f"iceberg:{table.metadata_location}"
+
+
+def plait(place: Path, parts: list[pa.Table]) -> str:
+    table = Table.create(str(place), SCHEMA, record_key="id", partition_by="p", table_type="mor")
+    for part in parts:
+        table.append(part)
+    return str(place)
+
+
+FORMATS = [hive, plain, delta, delta_read_here, iceberg, plait]
+
+
+def content(found: pa.Table) -> list[dict[str, object]]:
+    return found.select(SCHEMA.names).sort_by("id").to_pylist()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("write", FORMATS)
+def test_an_import_has_every_row_of_its_source_once(
+    write: Callable[[Path, list[pa.Table]], str], seed: int, tmp_path: Path
+) -> None:
+    """INV-08, INV-09: and the same call again brings none twice."""
+    parts = [rows(0, 700, seed), rows(700, 1500, seed + 9)]
+    source, target = write(tmp_path / "old", parts), str(tmp_path / "new")
+    plan = import_table(source, target, record_key="id", dry_run=True)
+    assert (plan.rows, plan.record_key) == (1500, ("id",))
+    with pytest.raises(TableNotFoundError):
+        Table.open(target)
+    assert import_table(source, target, record_key="id", rows_per_task=500).rows == 1500
+    table = Table.open(target)
+    expected = content(pa.concat_tables(parts))
+    if write is iceberg:
+        assert "a null list in l becomes an empty one: pyiceberg reads it so" in plan.lost
+        expected = [each | {"l": each["l"] or []} for each in expected]
+    assert content(table.scan().to_arrow()) == expected
+    assert import_table(source, target, record_key="id").rows == 0
+    assert table.scan().count() == 1500
+    assert {each.name for each in table.schema if not each.nullable} == {"id"}
+    assert table.check.verify().problems == ()
+
+
+@pytest.mark.parametrize("write", [hive, delta, delta_read_here, plait])
+def test_partitions_of_the_source_are_those_of_the_table_by_default(
+    write: Callable[[Path, list[pa.Table]], str], tmp_path: Path
+) -> None:
+    source, target = write(tmp_path / "old", [rows(0, 50, 1)]), str(tmp_path / "new")
+    assert import_table(source, target, dry_run=True).partition_by == ("p",)
+    assert import_table(source, target, partition_by=(), dry_run=True).partition_by == ()
+
+
+def published(place: Path) -> Table:
+    """Make a table whose Delta log has vectors of more than one batch, and renamed columns."""
+    properties = {"publish": "delta"}
+    table = Table.create(
+        str(place), SCHEMA, record_key="id", table_type="mor", buckets=2, properties=properties
+    )
+    table.append(rows(0, 6000, 3))
+    table.delete(where="id >= 100 and id < 2500")
+    table.delete(where="id = 5999")
+    table.alter.columns().rename("x", "y").rename("s.a", "c").rename("l.element.n", "m").commit()
+    table.update({"y": "1.5"}, where="id < 60")
+    return table
+
+
+def test_vectors_and_renamed_columns_of_delta_are_read_as_the_log_says(tmp_path: Path) -> None:
+    """INV-17: what the table published is what an import of it has."""
+    table, target = published(tmp_path / "old"), str(tmp_path / "new")
+    features = deltalake.DeltaTable(str(tmp_path / "old")).protocol().reader_features
+    assert {"columnMapping", "deletionVectors"} <= set(features or ())
+    import_table(f"delta:{tmp_path / 'old'}", target, record_key="id", rows_per_task=1000)
+    found = Table.open(target).scan().to_arrow().sort_by("id")
+    assert found.to_pylist() == table.scan().to_arrow().sort_by("id").to_pylist()
+    assert found.num_rows == 6000 - 2400 - 1
+
+
+def test_files_with_other_names_than_the_log_says_are_refused(tmp_path: Path) -> None:
+    published(tmp_path / "old")
+    # Make the log call a column by a name that no file has: its id is there under another one.
+    for commit in (tmp_path / "old" / "_delta_log").glob("*.json"):
+        text = commit.read_text()
+        commit.write_text(text.replace(r"physicalName\":\"x\"", r"physicalName\":\"other\""))
+    for checkpoint in (tmp_path / "old" / "_delta_log").glob("*checkpoint*"):
+        checkpoint.unlink()
+    with pytest.raises(RepushRefusedError) as caught:
+        import_table(f"delta:{tmp_path / 'old'}", str(tmp_path / "new"), record_key="id")
+    assert "under the name" in str(caught.value)
+
+
+def test_a_path_of_a_delta_log_that_leads_elsewhere_is_asked_for_first(tmp_path: Path) -> None:
+    delta_read_here(tmp_path / "old", [rows(0, 5, 1)])
+    secret = tmp_path / "secret.parquet"
+    pq.write_table(rows(5, 9, 1), secret)
+    add = {"path": f"file://{secret}", "partitionValues": {"p": "a"}, "modificationTime": 0}
+    add |= {"size": secret.stat().st_size, "dataChange": True}
+    commit = tmp_path / "old" / "_delta_log" / f"{1:020d}.json"
+    commit.write_text(json.dumps({"add": add}) + "\n")
+    with pytest.raises(ConsentError):
+        import_table(f"delta:{tmp_path / 'old'}", str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("year", [1, 1600, 1899, 2026, 9000])
+def test_int96_keeps_its_instants(year: int, tmp_path: Path) -> None:
+    when = dt.datetime(year, 3, 4, 5, 6, 7, 89, tzinfo=dt.UTC)
+    (tmp_path / "old").mkdir()
+    times = pa.array([when, None], pa.timestamp("us", "UTC"))
+    table = pa.table({"id": [1, 2], "at": times})
+    path = tmp_path / "old" / "a.parquet"
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True)
+    assert pq.ParquetFile(path).schema.column(1).physical_type == "INT96"
+    plan = import_table(str(tmp_path / "old"), str(tmp_path / "new"), dry_run=True)
+    assert plan.columns["at"] == "timestamp"
+    assert "INT96" in plan.lost[0]
+    import_table(str(tmp_path / "old"), str(tmp_path / "new"))
+    found = Table.open(str(tmp_path / "new")).scan().to_arrow()
+    assert found["at"].to_pylist() == [when, None]
+
+
+def test_comments_of_delta_and_iceberg_are_kept(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), metadata={"comment": "what it is"})])
+    deltalake.write_deltalake(tmp_path / "old", pa.table({"id": [1]}, schema))
+    import_table(str(tmp_path / "old"), str(tmp_path / "new"))
+    described = Table.open(str(tmp_path / "new")).inspect.describe()
+    assert "what it is" in json.dumps(described["schema"])
+
+
+def test_rows_that_share_a_key_leave_an_empty_table_that_the_mended_source_fills(
+    tmp_path: Path,
+) -> None:
+    source, target = plain(tmp_path / "old", [rows(0, 5, 1)]), str(tmp_path / "new")
+    twice = tmp_path / "old" / "9.parquet"
+    pq.write_table(rows(3, 7, 1), twice)
+    with pytest.raises(RepushRefusedError):
+        import_table(source, target, record_key="id")
+    assert Table.open(target).scan().count() == 0
+    twice.unlink()
+    assert import_table(source, target, record_key="id").rows == 5
+
+
+def test_a_target_that_exists_is_left_alone(tmp_path: Path) -> None:
+    source, target = plain(tmp_path / "old", [rows(0, 5, 1)]), str(tmp_path / "new")
+    table = Table.create(target, SCHEMA, record_key="id")
+    table.append(rows(50, 51, 1))
+    with pytest.raises(TableExistsError):
+        import_table(source, target, record_key="id")
+    assert table.version == 1
+
+
+def test_an_import_that_began_with_another_key_is_not_gone_on_with(tmp_path: Path) -> None:
+    source, target = plain(tmp_path / "old", [rows(0, 5, 1)]), str(tmp_path / "new")
+    import_table(source, target, record_key="id")
+    with pytest.raises(OptionError) as caught:
+        import_table(source, target, record_key="p")
+    assert caught.value.key == "record_key"
+
+
+def test_what_no_table_can_have_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    pq.write_table(pa.table({"t": pa.array([1], pa.time64("us"))}), tmp_path / "old" / "a.parquet")
+    with pytest.raises(SchemaError) as caught:
+        import_table(str(tmp_path / "old"), str(tmp_path / "new"))
+    assert caught.value.column == "t"
+    (tmp_path / "hudi" / ".hoodie").mkdir(parents=True)
+    for nothing in (tmp_path / "none", tmp_path / "hudi"):
+        with pytest.raises(OptionError):
+            import_table(str(nothing), str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
