@@ -175,6 +175,23 @@ def test_vectors_and_renamed_columns_of_delta_are_read_as_the_log_says(tmp_path:
     assert found.num_rows == 6000 - 2400 - 1
 
 
+def test_a_vector_hides_rows_of_its_whole_file_and_not_of_each_batch(tmp_path: Path) -> None:
+    """INV-17: a file of more rows than one batch has."""
+    table = Table.create(
+        str(tmp_path / "old"),
+        "id bigint",
+        record_key="id",
+        table_type="mor",
+        buckets=1,
+        properties={"publish": "delta"},
+    )
+    table.append(pa.table({"id": range(300_000)}))
+    table.delete(where="id < 5 or (id >= 150000 and id < 150010)")
+    import_table(f"delta:{tmp_path / 'old'}", str(tmp_path / "new"), record_key="id")
+    found = Table.open(str(tmp_path / "new")).scan().to_arrow()["id"].to_pylist()
+    assert sorted(found) == [*range(5, 150_000), *range(150_010, 300_000)]
+
+
 def test_files_with_other_names_than_the_log_says_are_refused(tmp_path: Path) -> None:
     published(tmp_path / "old")
     # Make the log call a column by a name that no file has: its id is there under another one.
