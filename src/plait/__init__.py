@@ -41,6 +41,8 @@ from plait.errors import (
     LockTimeoutError,
     LockUnavailableError,
     MissingDependencyError,
+    NamespaceNotEmptyError,
+    NamespaceNotFoundError,
     OffsetGapError,
     OffsetsLostError,
     OptionError,
@@ -63,6 +65,7 @@ from plait.errors import (
     SingleWriterError,
     StorageError,
     StreamError,
+    TableDroppedError,
     TableError,
     TableExistsError,
     TableNotFoundError,
@@ -74,6 +77,7 @@ from plait.errors import (
 )
 
 if TYPE_CHECKING:
+    from plait.catalog.catalog import Catalog, CatalogEntry, PurgeReport
     from plait.definition.ttl import Ttl
     from plait.files.partition_values import register_partition_function
     from plait.interop.delta import Foreign
@@ -155,6 +159,8 @@ __all__ = [
     "Audit",
     "BadRecordError",
     "CapabilityMissingError",
+    "Catalog",
+    "CatalogEntry",
     "ChangeScan",
     "CleanPlan",
     "CleanReport",
@@ -227,6 +233,8 @@ __all__ = [
     "Matched",
     "Meeting",
     "MissingDependencyError",
+    "NamespaceNotEmptyError",
+    "NamespaceNotFoundError",
     "Note",
     "OffsetGapError",
     "OffsetsLostError",
@@ -246,6 +254,7 @@ __all__ = [
     "PublishRefusedError",
     "PublishReport",
     "Published",
+    "PurgeReport",
     "ReaderEntry",
     "RebuildPlan",
     "RebuildReport",
@@ -288,6 +297,7 @@ __all__ = [
     "StreamError",
     "StreamProblem",
     "Table",
+    "TableDroppedError",
     "TableError",
     "TableExistsError",
     "TableNotFoundError",
@@ -407,6 +417,9 @@ _LAZY = {
     "Stream": "plait.stream.stream",
     "StreamProblem": "plait.model.stream",
     "Table": "plait.table",
+    "Catalog": "plait.catalog.catalog",
+    "CatalogEntry": "plait.catalog.catalog",
+    "PurgeReport": "plait.catalog.catalog",
     "TimelineView": "plait.model.history",
     "Token": "plait.model.decision",
     "Transaction": "plait.write.transaction",

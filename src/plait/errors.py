@@ -5,6 +5,9 @@ Every error states what happened, to what, and what to do, and carries its facts
     TableError                            code, retry, hint; facts as attributes; pickles
     |- OptionError(ValueError)            unknown or bad option
     |- TableNotFoundError                 no table at this place
+    |  |- TableDroppedError               it was dropped, and its files are going
+    |  `- NamespaceNotFoundError          a catalog has no such namespace
+    |- NamespaceNotEmptyError             tables are in it
     |- TableExistsError                   the table exists
     |- MissingDependencyError(ImportError)  an extra is not installed
     |- FormatError                        the bytes of the table
@@ -323,6 +326,26 @@ class TableNotFoundError(TableError, code="not_found"):
     path: str | None = None
     expected: object = None
     found: object = None
+
+
+class TableDroppedError(TableNotFoundError, code="dropped"):
+    """The table was dropped; until a purge it can be undropped. Facts: uri, dropped (when)."""
+
+    dropped: str = ""
+
+
+class NamespaceNotFoundError(TableNotFoundError, code="namespace_not_found"):
+    """The catalog has no such namespace. Facts: uri, namespace."""
+
+    namespace: str = ""
+
+
+class NamespaceNotEmptyError(TableError, code="namespace_not_empty"):
+    """A namespace cannot be dropped while tables are in it. Facts: uri, namespace, tables."""
+
+    uri: str = ""
+    namespace: str = ""
+    tables: Sequence[str] = ()
 
 
 class TableExistsError(TableError, code="exists"):

@@ -23,9 +23,27 @@ _COMPACTION = "plait.cli.commands.compaction"
 _SERVICES = "plait.cli.commands.services"
 _UPGRADE = "plait.cli.commands.upgrade"
 _RESTORES = "plait.cli.commands.restores"
+_CATALOGS = "plait.cli.commands.catalogs"
 
 ENTRIES = {
     "create": CommandEntry(_TABLES, "Create a table."),
+    "list": CommandEntry(_CATALOGS, "List the tables of a catalog, and its namespaces."),
+    "namespace": CommandEntry(
+        _CATALOGS,
+        "Create a namespace, and the catalog with the first one; or drop it.",
+    ),
+    "rename": CommandEntry(
+        _CATALOGS, "Give a table of a catalog another name; its files stay where they are."
+    ),
+    "drop": CommandEntry(
+        _CATALOGS, "Drop a table of a catalog: nobody reads or writes it any more."
+    ),
+    "undrop": CommandEntry(
+        _CATALOGS, "Take the drop of a table back; tablectl list --dropped shows where it is."
+    ),
+    "purge": CommandEntry(
+        _CATALOGS, "Delete the files of dropped tables whose grace is over, and that nobody reads."
+    ),
     "describe": CommandEntry(_TABLES, "Show what a table is and how large."),
     "schema": CommandEntry(_TABLES, "List the columns."),
     "files": CommandEntry(_TABLES, "List the live files."),

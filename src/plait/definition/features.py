@@ -45,6 +45,8 @@ GENERATED = "generated-columns-1"
 PUBLISHED = "published-1"
 """What it must know to write a table that is published in other formats, or whose files have
 columns under other names (RFC 0046)."""
+DROPPED = "dropped-1"
+"""The table is dropped: nobody reads or writes it before the drop is taken back (RFC 0047)."""
 WRITER_FEATURES = "writer-features-1"
 """Some features are needed by writers alone, and are listed apart."""
 KNOWN = (
@@ -63,6 +65,7 @@ KNOWN = (
     UNIQUE,
     GENERATED,
     PUBLISHED,
+    DROPPED,
     WRITER_FEATURES,
 )
 FORMAT_VERSION = 1
@@ -222,7 +225,7 @@ def refuse_unknown(unknown: Collection[str], *, path: str) -> None:
 
 def definition_features(table: Mapping[str, object]) -> tuple[str, ...]:
     """Return what a client must know to read the definition of a table."""
-    properties = table.get("properties")
+    properties, contract = table.get("properties"), table.get("contract")
     written = isinstance(properties, Mapping) and WRITTEN_OPTION in properties
     published = isinstance(properties, Mapping) and bool(properties.get(PUBLISH_OPTION))
     needed_by_name = {
@@ -242,6 +245,7 @@ def definition_features(table: Mapping[str, object]) -> tuple[str, ...]:
         UNIQUE: table.get("unique") == "table",
         GENERATED: any("generated" in field for field in _columns(table)),
         PUBLISHED: published or any(map(_is_stored_otherwise, _columns(table))),
+        DROPPED: isinstance(contract, Mapping) and "dropped" in contract,
     }
     return tuple(name for name, needed in needed_by_name.items() if needed)
 

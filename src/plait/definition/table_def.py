@@ -10,6 +10,7 @@ from plait.definition.features import (
     BUCKET_BY,
     CHECKS,
     DEFAULTS,
+    DROPPED,
     GENERATED,
     PARTITION_FIELDS,
     PUBLISHED,
@@ -21,9 +22,10 @@ from plait.definition.features import (
     refuse_other_shape,
 )
 from plait.definition.ttl import Ttl
-from plait.errors import CorruptMetadataError, RepushOpenError
+from plait.errors import CorruptMetadataError, FormatError, RepushOpenError, TableDroppedError
 from plait.model.cached import cached_property
 from plait.model.contract import OPTIONS, PUBLISH_OPTION, Contract, Options
+from plait.model.instant import time_ms
 from plait.model.partitioning import is_plain_name
 from plait.model.plan import (
     UNIQUE_PARTITION,
@@ -106,6 +108,11 @@ class TableDef:
         """Tell whether the repush of a directory is under way."""
         return self.repush is not None and self.repush.directory == directory
 
+    def require_not_dropped(self, uri: str) -> None:
+        """Refuse a table that was dropped; raise TableDroppedError."""
+        if self.contract.dropped:
+            raise dropped_error(uri, self.contract.dropped)
+
     def require_no_repush(self) -> None:
         """Refuse other columns while a repush copies those that there are.
 
@@ -154,6 +161,7 @@ class TableDef:
             GENERATED: any(each.generated for each in self.schemas.values()),
             PUBLISHED: self.published
             or any(n.stored_name for each in self.schemas.values() for n in each.notes.values()),
+            DROPPED: self.contract.dropped,
         }
         return tuple(name for name, needed in needed_by_name.items() if needed)
 
@@ -229,6 +237,8 @@ class TableDef:
             if not all(map(is_repush_directory, repushed)):
                 raise ValueError(repushed)
             contract = Contract(**{str(k): str(v) for k, v in contract.items()})
+            if contract.dropped:
+                time_ms(contract.dropped)
             policy, isolation = (str(value[name]) for name in ("policy", "isolation"))
             lifetime = None if ttl is None else Ttl.from_dict(ttl)
             return cls(
@@ -248,10 +258,17 @@ class TableDef:
                 strange,
                 *_indexes(value),
             )
-        except (KeyError, TypeError, ValueError, OverflowError, CorruptMetadataError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, FormatError) as error:
             refuse_other_shape(_lacking(value), path=where)
             message = f"{where} does not define a table: {type(error).__name__}: {error}"
             raise CorruptMetadataError(message, path=where) from error
+
+
+def dropped_error(uri: str, dropped: str) -> TableDroppedError:
+    """Return the error for whoever would read or write a table that was dropped."""
+    message = f"the table at {uri} was dropped"
+    hint = "its catalog can undrop it until its files are purged: see Catalog.dropped"
+    return TableDroppedError(message, hint=hint, uri=uri, dropped=dropped)
 
 
 def _lacking(value: Mapping[str, object]) -> list[str]:

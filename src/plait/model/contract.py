@@ -19,6 +19,7 @@ from plait.model.words import CONCURRENCY, FAILED_WRITES, ORDER_KINDS
 
 CODECS = ("snappy", "zstd", "gzip", "lz4", "none")
 PARTS = ("concurrency", "lock", "failed_writes")
+"""What a caller may set."""
 LOCKS = ("file", "process", "none", "zookeeper")
 
 PUBLISH_OPTION: Final = "publish"
@@ -35,6 +36,8 @@ class Contract:
     concurrency: str = "multi_writer"  # or "single_writer"
     lock: str = "file"
     failed_writes: str = "lazy"  # or "eager"
+    dropped: str = ""
+    """When the table was dropped, as 17 digits; empty: it was not. No client writes under it."""
 
     @property
     def single_writer(self) -> bool:
@@ -62,7 +65,10 @@ class Contract:
 
     def to_dict(self) -> dict[str, object]:
         """Return it as plain values."""
-        return asdict(self)
+        plain = asdict(self)
+        if not self.dropped:
+            del plain["dropped"]
+        return plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,15 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from plait.catalog.catalog import Catalog
 from plait.errors import OptionError
 from plait.table import Table
 
 _ALLOW = "places outside of the table that it may name and that are then used, with blanks between"
 
 READING = {
-    "path": "where the table is",
+    "path": "where the table is, or its name in a catalog",
+    "catalog": "the root of a catalog, where the path is a name such as sales.trips",
     "allow": _ALLOW,
     "version": "the version to read; the newest by default",
     "as_of": "an instant or ISO time: the version that was current then",
@@ -21,7 +23,8 @@ READING = {
     "until": "with since: the last version, instant or time that counts; the newest by default",
 }
 FOLLOWING = {
-    "path": "where the table is",
+    "path": "where the table is, or its name in a catalog",
+    "catalog": "the root of a catalog, where the path is a name such as sales.trips",
     "allow": _ALLOW,
     "start": "the first version to deliver, a time, earliest or latest; else the rows first",
     "changes": "true: rows as they were and as they became, deleted ones too",
@@ -32,7 +35,8 @@ FOLLOWING = {
     "where": "SQL text: only files in which it may hold are read; rows are filtered by it too",
 }
 WRITING = {
-    "path": "where the table is",
+    "path": "where the table is, or its name in a catalog",
+    "catalog": "the root of a catalog, where the path is a name such as sales.trips",
     "allow": _ALLOW,
     "operation": "append, insert or upsert; overwrite goes with mode('overwrite')",
     "commit_id": "an idempotency key: seen before, nothing is written",
@@ -47,7 +51,8 @@ WRITING = {
     "partition_overwrite_mode": "static or dynamic, with mode('overwrite'); else the session's",
 }
 STREAMING = {
-    "path": "where the table is",
+    "path": "where the table is, or its name in a catalog",
+    "catalog": "the root of a catalog, where the path is a name such as sales.trips",
     "allow": _ALLOW,
     "application": "the stream's name in the table; else the query's, or its checkpoint's location",
     "operation": "append, insert or upsert; overwrite goes with outputMode('complete')",
@@ -136,12 +141,12 @@ class SourceOptions:
         return asked
 
     def table(self) -> Table:
-        """Open the table."""
-        return Table.open(
-            self.values["path"],
-            storage_options=dict(self.storage) or None,
-            allow=self.values.get("allow"),
-        )
+        """Open the table, by its place or by its name in a catalog."""
+        storage, allow = dict(self.storage) or None, self.values.get("allow")
+        root, path = self.values.get("catalog"), self.values["path"]
+        if root is not None:
+            return Catalog(root, storage_options=storage, allow=allow).table(path)
+        return Table.open(path, storage_options=storage, allow=allow)
 
 
 def bare(key: str) -> str:

@@ -115,16 +115,20 @@ def read_pinned(
 
     Raises:
         InstantExpiredError: it asked for a version that was cleaned.
+        TableDroppedError: the table was dropped. A pin that is older keeps the files, and a
+            purge waits for it.
     """
     # An old version is fine: a pin protects its version and all newer ones, so it keeps more files
     # than needed, never fewer.
     known = handle.cache.known().version
     read_pin = ReadPin(handle, max(0, known if since is None else min(since, known)))
     try:
-        return handle.cache.ask(ask, version=version), read_pin
+        found = handle.cache.ask(ask, version=version)
+        handle.cache.known().table.require_not_dropped(handle.store.address.uri)
     except BaseException:
         read_pin.release()
         raise
+    return found, read_pin
 
 
 @contextmanager

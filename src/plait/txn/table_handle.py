@@ -8,6 +8,7 @@ import platform
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from plait.definition.table_def import dropped_error
 from plait.errors import CapabilityMissingError, CorruptMetadataError, OptionError
 from plait.index.cache import IndexCache
 from plait.locks import open_lock
@@ -99,9 +100,13 @@ class TableHandle:
 
         Raises:
             ContractError: the table has another contract now.
+            TableDroppedError: it was dropped.
         """
-        if self.contract is not None and self.contract != found:
-            raise contract_changed(self.contract, found)
+        if self.contract is None or self.contract == found:
+            return
+        if found.dropped:
+            raise dropped_error(self.store.address.uri, found.dropped)
+        raise contract_changed(self.contract, found)
 
     def require_lock_consent(self) -> None:
         """Raise ConsentError where the contract names servers that the caller did not allow."""
@@ -179,11 +184,16 @@ def _is_given(value: object) -> bool:
     return value is not None and value is not False and not (isinstance(value, tuple) and not value)
 
 
-def open_handle(store: Store, ports: Ports, consent: Consent = NOTHING) -> TableHandle:
+def open_handle(
+    store: Store, ports: Ports, consent: Consent = NOTHING, *, dropped: bool = False
+) -> TableHandle:
     """Open a table by what its contract says: the lock, and who decides its slots.
+
+    ``dropped``: open one that was dropped, too.
 
     Raises:
         TableNotFoundError: there is none.
+        TableDroppedError: it was dropped.
         UnsupportedFeatureError: a newer Plait wrote it.
         CorruptMetadataError: it is damaged, and no version of it can be read. If versions below
             the damage can be, it opens, and each look at the head raises this.
@@ -197,6 +207,8 @@ def open_handle(store: Store, ports: Ports, consent: Consent = NOTHING) -> Table
             raise
         contract = cache.seen.table.contract
         _log.info("only versions up to %d can be read: %s", cache.seen.version, error)
+    if contract.dropped and not dropped:
+        raise dropped_error(store.address.uri, contract.dropped)
     cache.identity = require_identity(store)
     handle = make_handle(store, ports, contract.lock, cache, consent=consent)
     return replace(handle, contract=contract)

@@ -23,7 +23,7 @@ from typing import Self
 
 from plait.definition.features import ROW_MAPS
 from plait.definition.policy import POLICIES, require_policy
-from plait.definition.table_def import TableDef
+from plait.definition.table_def import TableDef, dropped_error
 from plait.errors import (
     CommitOutcomeUnknownError,
     ContractError,
@@ -500,6 +500,9 @@ class OptimisticTransaction:
             raise self._ended(end.version, end.reason) from None
         except ContractChanged as change:
             self.abort("the table's contract changed")
+            if change.contract.dropped:
+                uri = self.handle.store.address.uri
+                raise dropped_error(uri, change.contract.dropped) from None
             raise contract_changed(self.base.table.contract, change.contract) from None
         except Refused as refused:
             staged = None if self.distributed else commit.staged.files

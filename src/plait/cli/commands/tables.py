@@ -7,6 +7,7 @@ from itertools import islice
 
 import click
 
+from plait.catalog.catalog import Catalog
 from plait.cli.application import Application
 from plait.cli.command import command, pairs_option, parse_pairs
 from plait.cli.opening import open_table
@@ -61,6 +62,7 @@ Storage = dict[str, str]
 @pairs_option("--generated", "generated", "A column, and the expression of its value; repeatable.")
 @click.option("--if-not-exists", is_flag=True, help="Keep an existing table unchanged.")
 @pairs_option("--property", "properties", "An option of the table; may be repeated.")
+@click.option("--name", metavar="NAMESPACE.TABLE", help="Its name, where the URI is a catalog.")
 def create(  # noqa: PLR0913 - one parameter an option
     app: Application,
     uri: str,
@@ -70,6 +72,7 @@ def create(  # noqa: PLR0913 - one parameter an option
     record_key: tuple[str, ...],
     partition_by: tuple[str, ...],
     properties: Storage,
+    name: str | None,
     **options: object,
 ) -> None:
     """Create a table.
@@ -77,16 +80,18 @@ def create(  # noqa: PLR0913 - one parameter an option
     If several clients create it at once, one succeeds. The others fail, or with --if-not-exists
     use the existing table.
     """
-    table = Table.create(
-        uri,
-        schema_text(schema),
-        record_key=record_key,
-        partition_by=partition_by,
-        properties=properties,
-        storage_options=storage or None,
-        allow=app.allowed,
-        **options,  # type: ignore[arg-type]  # the options above, by name
-    )
+    definition = {
+        **options,
+        "record_key": record_key,
+        "partition_by": partition_by,
+        "properties": properties,
+    }
+    reached = {"storage_options": storage or None, "allow": app.allowed}
+    if name is None:
+        table = Table.create(uri, schema_text(schema), **definition, **reached)  # type: ignore[arg-type]  # by name
+    else:
+        table = Catalog(uri, **reached).create_table(name, schema_text(schema), **definition)  # type: ignore[arg-type]  # by name
+        uri = Catalog(uri, **reached).location(name)  # type: ignore[arg-type]  # by name
     if app.expected:  # of a table that was there
         table = open_table(app, uri, storage)
     described = table.inspect.describe()
