@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 
 import pyarrow as pa
 import xxhash
 
+from plait.services.definition.drop import drop_table, undrop_table
 from tests.compat.golden import Golden, Row
 
 _DAY = dt.timedelta(days=1)
@@ -105,6 +107,22 @@ def published() -> Golden:
     rows[2] = {"id": 2, "s": {"c": 2, "b": "", "a": dt.date(2026, 1, 31)}, "v": "again"}
     table.upsert(golden.arrow([rows[2]]))
     told()
+    return golden
+
+
+def dropped() -> Golden:
+    """The table was dropped and taken back, twice; a row was written between."""
+    golden = Golden("dropped", "id bigint, v int", record_key=("id",), buckets=1)
+    table, rows = golden.table, dict[int, Row]()
+    for key in range(2):
+        rows[key] = {"id": key, "v": key}
+        table.upsert(golden.arrow([rows[key]]))
+        golden.shows(rows.values())
+        handle = table._handle
+        drop_table(handle)
+        golden.shows(rows.values())
+        undrop_table(replace(handle, contract=handle.cache.refresh().table.contract))
+        golden.shows(rows.values())
     return golden
 
 

@@ -171,6 +171,7 @@ FORMAT: Final[Mapping[str, str]] = {
 }
 """Parts of a format or of a language, numbers that stand for something, and units."""
 REFUSED: Final[Mapping[str, str]] = {
+    "catalog.names": "_CHARACTERS_MAX",
     "cli.file_options": "_BYTES_MAX _DEPTH_MAX",
     "expr.functions": "_CONCAT_BYTES_MAX",
     "expr.parser": "_TEXT_MAX _TOKENS_MAX _JOINS_MAX DIGITS_MAX _FRAMES",

@@ -289,8 +289,7 @@ class Catalog:
         try:
             self._commit(_of_names(wanted), lambda rows: self._named(rows, row))
         except (TableExistsError, NamespaceNotFoundError):
-            drop_table(handle_of(table))
-            self._commit(_of_place(place), lambda rows: self._unnamed(rows, place))
+            self._discard(row)
             if not if_not_exists:
                 raise
             return self.table(name)
@@ -447,6 +446,15 @@ class Catalog:
     def _moved(self, row: Row, state: str) -> Row:
         unlisted = "" if state == TABLE else row.place
         return replace(row, state=state, unlisted=unlisted, changed_ms=self._now_ms())
+
+    def _discard(self, row: Row) -> None:
+        """Delete what was created for a name that somebody else got: nobody knows the place."""
+        self._commit(
+            _of_place(row.place),
+            lambda rows: _Change(put=[self._moved(each, PURGING) for each in rows]),
+        )
+        purge_files(open_store(self._uri_of(row), self._storage))
+        self._forget(row)
 
     def _forget(self, row: Row) -> None:
         self._commit(

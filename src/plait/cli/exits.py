@@ -86,6 +86,7 @@ EXITS: Mapping[type[BaseException], Exit] = {
     errors.DuplicateKeyError: Exit.USAGE,
     errors.TableNotFoundError: Exit.NOT_FOUND,
     errors.TableExistsError: Exit.REFUSED,
+    errors.NamespaceNotEmptyError: Exit.REFUSED,
     errors.InstantError: Exit.NOT_FOUND,
     errors.IllegalTransitionError: Exit.REFUSED,
     errors.FormatError: Exit.FORMAT,

@@ -108,11 +108,6 @@ class TableDef:
         """Tell whether the repush of a directory is under way."""
         return self.repush is not None and self.repush.directory == directory
 
-    def require_not_dropped(self, uri: str) -> None:
-        """Refuse a table that was dropped; raise TableDroppedError."""
-        if self.contract.dropped:
-            raise dropped_error(uri, self.contract.dropped)
-
     def require_no_repush(self) -> None:
         """Refuse other columns while a repush copies those that there are.
 
@@ -262,6 +257,12 @@ class TableDef:
             refuse_other_shape(_lacking(value), path=where)
             message = f"{where} does not define a table: {type(error).__name__}: {error}"
             raise CorruptMetadataError(message, path=where) from error
+
+
+def require_not_dropped(table: TableDef, uri: str) -> None:
+    """Refuse a table that was dropped; raise TableDroppedError."""
+    if table.contract.dropped:
+        raise dropped_error(uri, table.contract.dropped)
 
 
 def dropped_error(uri: str, dropped: str) -> TableDroppedError:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
+from plait.definition.table_def import require_not_dropped
 from plait.errors import CorruptMetadataError, StorageError
 from plait.model.document import Proof, open_record, seal_record
 from plait.model.history import ReaderEntry
@@ -124,7 +125,7 @@ def read_pinned(
     read_pin = ReadPin(handle, max(0, known if since is None else min(since, known)))
     try:
         found = handle.cache.ask(ask, version=version)
-        handle.cache.known().table.require_not_dropped(handle.store.address.uri)
+        require_not_dropped(handle.cache.known().table, handle.store.address.uri)
     except BaseException:
         read_pin.release()
         raise

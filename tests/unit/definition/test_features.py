@@ -10,6 +10,7 @@ import pytest
 
 from plait import Table, UnsupportedFeatureError
 from plait.definition.features import KNOWN, WRITERS_ONLY, definition_features, divided
+from plait.services.definition.drop import drop_table
 from plait.state.checkpoint import load_checkpoint, write_checkpoint
 from plait.state.state import require_writable
 from plait.storage.port import Store
@@ -174,6 +175,7 @@ DEFINED: dict[str, Callable[[], Table]] = {
     "unique-table-1": lambda: build.make(DDL, partition_by="place", unique="table"),
     "generated-columns-1": lambda: unkeyed(generated={"v": "length(place)"}),
     "published-1": lambda: unkeyed(properties={"publish": "delta"}),
+    "dropped-1": lambda: plain(lambda table: drop_table(table._handle)),
     "defaults-1": lambda: plain(lambda table: table.alter.columns().default("v", 1).commit()),
     "repush-1": lambda: plain(lambda table: table.layout.repush(buckets=2)),
 }

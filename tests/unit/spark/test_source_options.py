@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from plait import OptionError, Table, TableError
+from plait import Catalog, OptionError, Table, TableError, TableNotFoundError
 from plait.spark import foreach_batch
 from plait.spark.options import WRITING, SourceOptions
 from plait.spark.values import spark_schema
@@ -114,3 +114,15 @@ def test_foreach_batch(table: Table, asked: dict[str, str]) -> None:
 )
 def test_both_names_of_a_change_of_columns_say_the_same(options: dict[str, str]) -> None:
     assert SourceOptions.of({"path": "t", **options}, WRITING).evolve == "add"
+
+
+def test_a_name_of_a_catalog_stands_in_place_of_the_path(tmp_path: Path) -> None:
+    catalog = Catalog.create(str(tmp_path))
+    catalog.create_namespace("sales")
+    catalog.create_table("sales.trips", "id bigint")
+    named = {"catalog": str(tmp_path), "path": "sales.trips"}
+    assert DefaultSource(named).schema().fieldNames() == ["id"]
+    assert SourceOptions.of(named, WRITING).table().schema.names == ["id"]
+    for path, error in (("sales.none", TableNotFoundError), ("../x", OptionError)):
+        with pytest.raises(error):
+            DefaultSource({**named, "path": path}).schema()

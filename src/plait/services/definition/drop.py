@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from plait.definition.table_def import TableDef
+from plait.definition.table_def import TableDef, require_not_dropped
 from plait.model.decision import CommitResult
 from plait.model.instant import time_ms, time_text
 from plait.storage.port import Store
@@ -29,7 +29,7 @@ def drop_table(handle: TableHandle) -> CommitResult:
     """
 
     def dropped(table: TableDef) -> TableDef:
-        table.require_not_dropped(handle.store.address.uri)
+        require_not_dropped(table, handle.store.address.uri)
         now = time_text(handle.store.now_ms())
         return replace(table, contract=replace(table.contract, dropped=now))
 

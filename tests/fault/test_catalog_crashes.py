@@ -1,0 +1,234 @@
+"""Each operation of a catalog, dead at each of its storage calls in turn; then it is repeated.
+
+Every store of the catalog and of its tables counts into one script, so the crash may hit the
+table of names, the table itself, or what is between them (INV-18).
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pyarrow as pa
+import pytest
+
+from plait import Catalog, storage
+from plait.errors import TableDroppedError, TableError
+from plait.storage.memory import MemoryStore
+from plait.testing.faults import SimulatedCrashError
+from tests.support.memory import forget
+
+DDL = "id bigint"
+ROWS = pa.table({"id": [1, 2]})
+
+
+class Mortal(MemoryStore):
+    """A store of a process that dies at a call."""
+
+    left: int | None = None
+    """How many calls are made before it dies; None: it lives."""
+    thread = 0
+    counted = 0
+    rival: Callable[[], object] | None = None
+    """What somebody else does before a call."""
+    rival_at = 0
+
+    def _call(self) -> bool:
+        """Count a call; tell whether it is made."""
+        kind = type(self)
+        if threading.get_ident() != kind.thread:
+            return True
+        kind.counted += 1
+        if kind.rival is not None and kind.counted >= kind.rival_at:
+            rival, kind.rival = kind.rival, None
+            rival()
+        if kind.left is None:
+            return True
+        kind.left -= 1
+        return kind.left >= 0
+
+    def find(self, *args, **named):
+        self._live()
+        return super().find(*args, **named)
+
+    def put(self, path, body):
+        self._live()
+        super().put(path, body)
+
+    def put_if_absent(self, path, body):
+        self._live()
+        return super().put_if_absent(path, body)
+
+    def list(self, prefix):
+        self._live()
+        return super().list(prefix)
+
+    def delete(self, paths):
+        if self._call():  # one that is dead cleans nothing up, and says nothing
+            super().delete(paths)
+
+    def _live(self) -> None:
+        if not self._call():
+            raise SimulatedCrashError
+
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def uri() -> str:
+    return f"memory://catalog-crash-{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def mortal(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Mortal]]:
+    monkeypatch.setattr(storage, "MemoryStore", Mortal)
+    Mortal.left, Mortal.thread = None, threading.get_ident()
+    yield Mortal
+    Mortal.left = Mortal.rival = None
+
+
+def _prepared(uri: str) -> Catalog:
+    catalog = Catalog.create(uri)
+    catalog.create_namespace("a")
+    catalog.create_namespace("b")
+    catalog.create_table("a.old", DDL, record_key=["id"]).upsert(ROWS)
+    return catalog
+
+
+def _create(catalog: Catalog) -> None:
+    catalog.create_table("a.new", DDL, record_key=["id"], if_not_exists=True)
+
+
+def _rename(catalog: Catalog) -> None:
+    if catalog.exists("a.old"):
+        catalog.rename("a.old", "b.moved")
+
+
+def _drop(catalog: Catalog) -> None:
+    if catalog.exists("a.old"):
+        catalog.drop("a.old")
+
+
+def _undrop(catalog: Catalog) -> None:
+    place = next(e.location for e in (*catalog.dropped(), *catalog.tables()) if "old" in e.name)
+    catalog.undrop(place)
+
+
+def _purge(catalog: Catalog) -> None:
+    catalog.purge(now=True)
+
+
+def _check(catalog: Catalog, *, purged: bool) -> None:
+    """INV-18: whatever happened, each table has one entry, and each name is a table or says why."""
+    entries = [*catalog.tables(), *catalog.dropped()]
+    places = [entry.location for entry in entries]
+    assert len(places) == len(set(places))
+    assert purged or any("old" in e.name or "moved" in e.name for e in entries)
+    for entry in catalog.tables():
+        with suppress(TableDroppedError):
+            rows = catalog.table(entry.name).scan().to_arrow().num_rows
+            assert rows == 2 or (rows == 0 and entry.name != "a.old")
+
+
+OPERATIONS = {
+    "create": (_create, lambda _: None, ["a.new", "a.old"]),
+    "rename": (_rename, lambda _: None, ["b.moved"]),
+    "drop": (_drop, lambda _: None, []),
+    "undrop": (_undrop, _drop, ["a.old"]),
+    "purge": (_purge, _drop, []),
+}
+
+
+@pytest.mark.long(5)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_what_a_crash_leaves_is_ended_by_a_repetition(
+    mortal: type[Mortal], name: str, uri: str
+) -> None:
+    operation, before, names = OPERATIONS[name]
+    calls = 0
+    for calls in range(10_000):
+        place = f"{uri}-{calls}"
+        catalog = _prepared(place)
+        before(catalog)
+        mortal.left = calls
+        with suppress(SimulatedCrashError):
+            operation(catalog)
+        crashed, mortal.left = mortal.left < 0, None
+        catalog = Catalog(place)
+        _check(catalog, purged=name == "purge")
+        operation(catalog)
+        _check(catalog, purged=name == "purge")
+        assert [entry.name for entry in catalog.tables()] == names
+        for entry in catalog.tables():
+            catalog.table(entry.name).upsert(ROWS)
+        if name == "purge":
+            assert catalog.dropped() == ()
+            assert not [info.path for info in storage.open_store(place).list("tables")]
+        forget(place)
+        if not crashed:
+            break
+    assert calls > 10
+
+
+def _between(mortal: type[Mortal], call: int, rival: Callable[[], object]) -> None:
+    """Let somebody else act just before a storage call of ours."""
+    mortal.rival, mortal.rival_at = rival, mortal.counted + call
+
+
+RACES = {
+    "rename": lambda c: c.rename("a.old", "b.moved"),
+    "drop": lambda c: c.drop("a.old"),
+    "create": lambda c: c.create_table("b.moved", DDL),
+    "drop-namespace": lambda c: c.drop_namespace("b"),
+}
+
+
+@pytest.mark.long(4)
+@pytest.mark.parametrize("theirs", RACES)
+@pytest.mark.parametrize("ours", RACES)
+def test_two_at_once_are_as_one_after_the_other(
+    mortal: type[Mortal], ours: str, theirs: str, uri: str
+) -> None:
+    """Another client acts between any two storage calls of ours: the result is that of an order."""
+    orders = [
+        _outcome(f"{uri}-{k}", pair) for k, pair in enumerate(((ours, theirs), (theirs, ours)))
+    ]
+    if {ours, theirs} == {"drop", "rename"}:  # a drop is of the table, whatever its name is then
+        orders.append((("a", "b"), [], ["moved"]))
+    for call in range(1, 10_000):
+        place = f"{uri}-race-{call}"
+        catalog, other = _prepared(place), Catalog(place)
+        _between(mortal, call, lambda c=other: _try(theirs, c))
+        _try(ours, catalog)
+        acted = mortal.rival is None
+        mortal.rival = None
+        if not acted:
+            break
+        assert _names(Catalog(place)) in orders, call
+        _check(Catalog(place), purged=False)
+        forget(place)
+    assert call > 10
+
+
+def _try(name: str, catalog: Catalog) -> None:
+    with suppress(TableError):
+        RACES[name](catalog)
+
+
+def _outcome(place: str, names: tuple[str, str]) -> object:
+    catalog = _prepared(place)
+    for name in names:
+        _try(name, catalog)
+    try:
+        return _names(catalog)
+    finally:
+        forget(place)
+
+
+def _names(catalog: Catalog) -> object:
+    """Return what can be seen, without the places, which are drawn."""
+    gone = sorted(entry.name.split(".")[1] for entry in catalog.dropped())
+    return catalog.namespaces(), [entry.name for entry in catalog.tables()], gone
