@@ -38,7 +38,7 @@ from tests.compat.values import (
 FEATURES = {
     "slots-1", "key-digests-1", "deletion-vectors-1", "reservations-1", "row-maps-1", "restores-1",
     "ttl-1", "archive-1", "repush-1", "bucket-by-1", "partition-fields-1", "defaults-1",
-    "writer-features-1",
+    "dropped-1", "writer-features-1",
 }  # fmt: skip
 _ADDED = [
     "path", "partition", "bucket", "kind", "rows", "bytes", "order", "schema_id", "footer",
@@ -98,6 +98,7 @@ class Reader:
         later = [slot(self.version + 1 + 2**n) for n in range(10)]
         require(not any(map(self._find, later)), f"{path} is missing, and a later one is there")
         require(self.version >= 0, "there is no table")
+        require("dropped" not in self.table["contract"], "the table is dropped")
 
     # --- files -----------------------------------------------------------------------------
 

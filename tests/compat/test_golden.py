@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from plait import InstantExpiredError, Table, UnsupportedFeatureError
+from plait import InstantExpiredError, Table, TableDroppedError, UnsupportedFeatureError
 from tests.compat import make_v1
-from tests.compat.reader import Reader, RefusedError
+from tests.compat.reader import Reader, RefusedError, slot
 from tests.compat.rows import listed
 from tests.compat.values import live_sums
 from tests.compat.written import written_versions
@@ -258,3 +258,14 @@ def test_slots_may_be_empty_where_a_checkpoint_covers_them(copies) -> None:
     for version, rows in versions_of("merged").items():
         assert shown_by(reader.rows(version)) == rows
         assert shown_by(table.scan(version=version).to_arrow().to_pylist()) == rows
+
+
+def test_a_table_that_is_dropped_is_refused_by_both(tmp_path: Path) -> None:
+    """INV-12: its last decision is the drop; the one that took it back is cut off here."""
+    place = tmp_path / "dropped"
+    shutil.copytree(V1 / "dropped", place)
+    (place / slot(6)).unlink()
+    with pytest.raises(RefusedError):
+        Reader(str(place))
+    with pytest.raises(TableDroppedError):
+        Table.open(str(place))

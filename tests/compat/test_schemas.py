@@ -143,6 +143,7 @@ def laid_out(table: TableDef) -> TableDef:
         replicas={"eu": "s3://eu/t"},
         former_replicas={"us": "s3://us/t"},
         allowed=("replicas-1",),
+        contract=replace(table.contract, dropped="20260101000000000"),
     )
 
 
