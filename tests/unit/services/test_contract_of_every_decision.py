@@ -21,6 +21,7 @@ from plait.errors import ContractError
 from plait.model.decision import Reserved
 from plait.model.instant import Instant
 from plait.repush import RepushRequest, begin
+from plait.services.definition.drop import drop_table, in_use
 from plait.spark.sink import Job
 from plait.stream.transport import Hub
 from plait.testing.lock_kit import until
@@ -232,6 +233,11 @@ OPERATIONS: dict[str, tuple[Callable[[Table], Prepared], ...]] = {
     ),
     "services.definition.contract.change_contract": (
         case("change_contract", lambda t: t.alter.contract(lock="process")),
+    ),
+    "services.definition.drop.drop_table": (case("drop", lambda t: drop_table(t._handle)),),
+    "services.definition.drop.undrop_table": (),  # its caller opened the table for it
+    "services.definition.drop.in_use": (
+        case("in_use", lambda t: in_use(t._handle), _beside_the_dead),
     ),
     "services.maintenance.savepoint.set_savepoint": (case("savepoint", _set_savepoint),),
     "services.maintenance.savepoint.drop_savepoint": (
