@@ -143,20 +143,6 @@ CHECKS = (
         in_memory=True,
     ),
     Check("spec", 50, ("python", "-m", "scripts.spec", SHORT)),
-    # Each test waits for a broker most of the time: two at a time, each with a broker of its own.
-    Check(
-        "kafka",
-        300,
-        pytest("-n2", "--dist", "worksteal", "-m", "kafka and not spark", *marked("kafka")),
-        halves=1,
-    ),
-    Check("s3", 127, pytest("-m", "s3 and not spark and not zookeeper", *marked("s3")), halves=1),
-    Check(
-        "zookeeper",
-        118,
-        pytest("-m", "zookeeper and not spark", *marked("zookeeper")),
-        halves=1,
-    ),
     # Their tests are among the fast ones, which must pass without a fault.
     Check("mutants", 113, ("python", "scripts/mutants.py", "--chosen", "--sound", SHORT)),
     Check("crashes", 31, ("python", "scripts/certificate.py", "--check", SHORT)),
@@ -175,7 +161,6 @@ CHECKS = (
             *("tests/property/test_table_machine.py", "tests/property/test_repush.py"),
             *("tests/property/test_changes.py", "tests/property/test_removals.py"),
         ),
-        halves=1,
     ),
     Check(
         "matrix-1",
@@ -194,7 +179,6 @@ CHECKS = (
             *("python", "-m", "tests.support.thresholds", "--stepped"),
             *("scripts/histories.py", "--seeds", "60"),
         ),
-        halves=1,
     ),
     Check(
         "schedules-1",
@@ -203,7 +187,6 @@ CHECKS = (
             *("python", "-m", "tests.support.thresholds", "--stepped"),
             *("scripts/schedules.py", "--round", "2", "--rounds", "1"),
         ),
-        halves=1,
     ),
     Check("doctests", 10, ("python", "-m", "pytest", "-q", "--doctest-modules", "src/plait")),
     # tests/docs/test_site.py builds the same, and looks for what the pages take from the code.
@@ -213,11 +196,21 @@ CHECKS = (
         ("mkdocs", "build", "--strict", "--quiet", "--site-dir", "build/site"),
         by_name=True,
     ),
+    # Beside it, one after another, those that wait for servers most of the time.
+    Check("fast", 600, pytest("-n2", "-m", FAST), halves=3),
+    # Each test waits for a broker most of the time: two at a time, each with a broker of its own.
     Check(
-        "fast",
-        590,
-        pytest("-n2", "-m", FAST),
-        halves=4,
+        "kafka",
+        300,
+        pytest("-n2", "--dist", "worksteal", "-m", "kafka and not spark", *marked("kafka")),
+        halves=1,
+    ),
+    Check("s3", 127, pytest("-m", "s3 and not spark and not zookeeper", *marked("s3")), halves=1),
+    Check(
+        "zookeeper",
+        118,
+        pytest("-m", "zookeeper and not spark", *marked("zookeeper")),
+        halves=1,
     ),
     Check(
         "quick",
