@@ -48,7 +48,7 @@ LOWEST: Final[Mapping[str, str]] = {
     "files.row_map": "INLINE_BYTES_MAX",
     "files.writer": "GROUP_ROWS ORDERED_GROUP_ROWS GROUP_BYTES",
     "index.builder": "MEMORY_BYTES",
-    "interop.delta": "BEHIND_MAX INLINE_FILES_MAX",
+    "interop.delta": "BEHIND_MAX FOREIGN_BYTES_MAX INLINE_FILES_MAX",
     "interop.delta_log": "_DELETED_AT_ONCE",
     "index.lookup": "_ALONE _BLOCKS_KEPT",
     "index.merge": "FILE_ENTRIES",

@@ -53,7 +53,10 @@ ENGINE: Final = "plait"
 BEHIND_MAX: Final = 1_000
 """The most versions that are published one by one; further behind, they are left out."""
 INLINE_FILES_MAX: Final = 10_000
-"""The most live files of which a client writes a checkpoint after its commit; of more, services."""
+"""The most live files that a client writes out beside its commit: for a checkpoint, to leave
+versions out, or to undo what others wrote. Of more, services do it."""
+FOREIGN_BYTES_MAX: Final = 64 << 20
+"""The most bytes of foreign commits that are read; of more, the log is brought back by a leap."""
 _LOSSES_MAX: Final = 100
 """The most puts that one call loses before it gives up: other publishers are at work."""
 _VECTORS_BYTES_MAX: Final = 1 << 30
@@ -105,6 +108,8 @@ class _Change:
     commit: DecidedVersion
     files: pa.Table
     """CHANGED: each before and after."""
+    foreign: ForeignActions | None
+    """What others wrote before it, which it undoes."""
 
 
 @dataclass(slots=True)
@@ -211,11 +216,13 @@ class DeltaPublisher:
             mark = tip.mark
             if mark is not None and mark.version >= state.version and not tip.foreign:
                 break
-            before = tip
-            for then in self._publish(state, tip, progress):
+            before, big = tip, not whole and state.files > INLINE_FILES_MAX
+            for then in self._publish(state, tip, progress, big=big):
                 self._tip = tip = then
                 if late():
                     return progress
+            if tip is before and big:
+                break
             if tip is before:  # lost the very first number
                 losses += 1
                 tip, state = self.look(state, refresh)
@@ -234,8 +241,13 @@ class DeltaPublisher:
             return None
         return Tip(number, mark)
 
-    def _publish(self, state: TableState, tip: Tip, progress: CaughtUp) -> Iterator[Tip]:
-        """Publish the versions after the end of the log; stop where a number is lost."""
+    def _publish(
+        self, state: TableState, tip: Tip, progress: CaughtUp, *, big: bool
+    ) -> Iterator[Tip]:
+        """Publish the versions after the end of the log; stop where a number is lost.
+
+        ``big``: stop as well where all live files would have to be written out.
+        """
         mark = tip.mark
         commits = self._commits(state, -1 if mark is None else mark.version)
         if mark is None and state.version == 0 and tip.number == tip.checkpoint == -1:
@@ -245,7 +257,11 @@ class DeltaPublisher:
             yield from _one(self._put(state, tip, draft, progress))
             return
         strange = tip.checkpoint > tip.number + 1  # a reader would start from it
-        if mark is None or strange or self._must_leap(state, mark, commits):
+        leaps = mark is None or strange or self._must_leap(state, mark, commits)
+        if big and (leaps or tip.foreign):
+            return
+        foreign = None if leaps else self._foreign(tip)
+        if mark is None or leaps or (tip.foreign and foreign is None):
             commits = commits or self._commits(state, state.version - 1)
             yield from _one(self._leap(state, tip, commits[-1], progress))
             return
@@ -257,10 +273,10 @@ class DeltaPublisher:
             commits = self._commits(state, mark.version - 1)[:1]
         for commit in commits:
             files = changed.filter(pc.equal(changed["at"], commit.version))
-            then = self._step(state, tip, mark, _Change(commit, files), progress)
+            then = self._step(state, tip, mark, _Change(commit, files, foreign), progress)
             if then is None or then.mark is None:
                 return
-            tip, mark = then, then.mark
+            tip, mark, foreign = then, then.mark, None
             yield then
 
     def _must_leap(self, state: TableState, mark: Mark, missing: Sequence[DecidedVersion]) -> bool:
@@ -270,7 +286,7 @@ class DeltaPublisher:
         """
         if len(missing) > BEHIND_MAX or mark.version < state.horizon:
             return True
-        timeline = Timeline(self._store)
+        timeline = Timeline(self._store)  # below the head each slot is there, whoever decides slots
         changed = (each for each in missing if each.operation in _SWITCHES)
         decided = (timeline.find(each.version) for each in changed)
         return any(each is not None and not _is_published(each) for each in decided)
@@ -333,8 +349,7 @@ class DeltaPublisher:
     ) -> Tip | None:
         """Publish one version after the one before it; None if others were first."""
         commit, changed = change.commit, change.files
-        schemas, number = state.table.schemas, tip.number + 1
-        foreign = self._foreign(tip)
+        schemas, number, foreign = state.table.schemas, tip.number + 1, change.foreign
         shown = _rows(changed, after=True)
         gone = [
             remove_action(
@@ -376,9 +391,15 @@ class DeltaPublisher:
         return self._put(state, tip, _Draft(mark, [*header, *gone, *added], undone), progress)
 
     def _foreign(self, tip: Tip) -> ForeignActions | None:
-        if not tip.foreign:
-            return None
-        return read_foreign(self._log.find(number) or b"" for number in tip.foreign)
+        """Read what others wrote at the end of the log; None for nothing, and for too much."""
+        bodies, left = [], FOREIGN_BYTES_MAX
+        for number in tip.foreign:
+            try:
+                bodies.append(self._log.find(number, left) or b"")
+            except CorruptMetadataError:  # it is larger
+                return None
+            left -= len(bodies[-1])
+        return read_foreign(bodies) if bodies else None
 
     def _undone(
         self, state: TableState, commit: DecidedVersion, foreign: ForeignActions, shown: set[str]
@@ -446,12 +467,14 @@ class DeltaPublisher:
     ) -> Tip | None:
         """Publish the newest version alone: a checkpoint of it, then its commit."""
         before = tip.mark
+        # A reader that has applied what others wrote must not go on from there: it meets a gap.
+        after = tip.number + (2 if tip.foreign else 1)
         if before is None:
-            number = max(commit.version, tip.number + 1, tip.checkpoint)
+            number = max(commit.version, after, tip.checkpoint)
             left = 0
         else:
             left = max(0, commit.version - before.version - 1)
-            number = max(tip.number + 1 + left, tip.checkpoint)
+            number = max(after, tip.number + 1 + left, tip.checkpoint)
         live = self._live(state, commit.version)
         features = _schema_at(state, commit.schema_id).features
         if before is not None:
@@ -462,7 +485,9 @@ class DeltaPublisher:
         self._copy_vectors(live.select(["masked", "dv_path"]).to_pylist())
         self._log.put_checkpoint(number, self._all(state, mark, live))
         leapt = replace(tip, number=number - 1)
-        then = self._put(state, leapt, _Draft(mark, self._header(state, mark)), progress)
+        undone = Foreign(number, tip.foreign, ()) if tip.foreign else None
+        draft = _Draft(mark, self._header(state, mark), undone)
+        then = self._put(state, leapt, draft, progress)
         if then is not None:
             progress.left_out += left
         return then

@@ -140,9 +140,9 @@ class DeltaLog:
         """Take the table's store and its identity; nothing is read yet."""
         self._store, self._identity = store, identity
 
-    def find(self, number: int) -> bytes | None:
-        """Read a commit; None if there is none."""
-        return self._store.find(commit_path(number), size_max=_COMMIT_BYTES_MAX)
+    def find(self, number: int, size_max: int = _COMMIT_BYTES_MAX) -> bytes | None:
+        """Read a commit of at most so many bytes; None if there is none."""
+        return self._store.find(commit_path(number), size_max=size_max)
 
     def mark_of(self, body: bytes) -> Mark | None:
         """Return what a commit of this very table says of itself; None for any other commit."""

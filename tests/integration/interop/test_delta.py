@@ -264,6 +264,46 @@ def test_what_others_wrote_is_undone_and_told(published: Table, then: str) -> No
     assert shown(published, "deltalake", at + 2) == held(published, newest + 1)
 
 
+def test_more_than_is_read_of_others_is_undone_all_the_same(
+    published: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for a reader that has applied it already: it meets a gap, and starts anew."""
+    monkeypatch.setattr("plait.interop.delta.FOREIGN_BYTES_MAX", 200)
+    (first, *_) = _shown_files(published)
+    gone = {"path": first["path"], "dataChange": True}
+    at = [foreign(published, {"remove": gone}, {"add": {"path": "x" * 150}}) for _ in range(2)]
+    reader = deltalake.DeltaTable(build.uri_of(published).removeprefix("file://"), version=1)
+    (target,) = published.maintenance.publish().targets
+    assert [each.commits for each in target.undone] == [tuple(at)]
+    newest, number = version_of(published), commits(published)[-1]
+    assert number == at[-1] + 2
+    for engine in ("deltalake", "polars"):
+        assert shown(published, engine, number) == held(published, newest)
+    with suppress(Exception):
+        reader.update_incremental()
+        assert reader.version() != at[-1] + 1
+    assert published.inspect.publications()[0].foreign == 0
+
+
+def test_a_client_leaves_to_services_what_writes_out_a_large_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first publication, and what undoes others, cost a commit nothing."""
+    table = build.make(uri=tmp_path / "t", buckets=4, upsert=rows(range(40), v=1))
+    monkeypatch.setattr("plait.interop.delta.INLINE_FILES_MAX", 2)
+    table.alter.set({"publish": "delta", "publish.deadline": "1h"})
+    assert commits(table) == []
+    table.maintenance.publish()
+    table.upsert(rows(1, v=2))
+    at = commits(table)
+    assert at[-1] == version_of(table), "what needs no more than a commit is published at once"
+    strange = foreign(table, {"add": {"path": "data/stranger.parquet"}})
+    table.upsert(rows(2, v=2))
+    assert commits(table) == [*at, strange]
+    assert table.maintenance.publish().targets[0].undone
+    assert shown(table, "deltalake", commits(table)[-1]) == held(table, version_of(table))
+
+
 def test_rubbish_in_the_log_is_named_and_costs_no_commit(published: Table) -> None:
     store, at = published._handle.store, commits(published)[-1] + 1
     store.put(commit_path(at), b"no json")
