@@ -30,7 +30,11 @@ def main() -> None:
         asked = json.loads(line)
         error = ""
         try:
-            connection.execute(f"COPY ({asked['sql']}) TO '{asked['file']}' (FORMAT parquet)")
+            rows = asked["sql"]
+            if not rows.startswith("SELECT"):
+                connection.execute(rows)
+                rows = "SELECT 'done' AS said"
+            connection.execute(f"COPY ({rows}) TO '{asked['file']}' (FORMAT parquet)")
         except duckdb.Error as problem:
             error = str(problem) or type(problem).__name__
         sys.stdout.write(json.dumps({"error": error}) + "\n")

@@ -1,4 +1,4 @@
-"""Java servers of the tests: their jars, resolved once by Maven into the user's cache.
+"""Java servers of the tests, and Delta Lake for Spark: their jars, once by Maven into the cache.
 
 ``python -m tests.services.jars`` does it beforehand; no test ever fetches anything. A second call
 finds everything and starts no Maven.
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SERVERS = ("zookeeper", "kafka", "postgresql")
+SERVERS = ("zookeeper", "kafka", "postgresql", "delta")
 _WAIT_S = 240
 
 
