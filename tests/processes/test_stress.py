@@ -49,6 +49,29 @@ def test_writers_lose_no_update_beside_services_that_are_killed(
 
 
 @pytest.mark.long(1)
+@pytest.mark.parametrize("table_type", ["mor", "cow"])
+def test_published_versions_are_equal_in_every_engine_whoever_is_killed(
+    tmp_path: Path, table_type: str
+) -> None:
+    """INV-17: publishers, writers, a repush and services, stopped and killed."""
+    seen = Stress(
+        str(tmp_path / "t"),
+        tmp_path,
+        processes=4,
+        services=1,
+        publishers=3,
+        commits=COMMITS,
+        table_type=table_type,
+        seed=6,
+        kills=4,
+        awaits=("repushes",),
+        lasts_s=300 if MORE else 0,
+        deadline_s=560,
+    ).run()
+    assert seen["published"]
+
+
+@pytest.mark.long(1)
 @pytest.mark.s3
 def test_processes_lose_no_update_on_s3(tmp_path: Path, s3_server: S3Server) -> None:
     """INV-01 to INV-11: with the slots alone."""

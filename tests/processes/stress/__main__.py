@@ -6,7 +6,8 @@
 ``zookeeper``: a disk, the lock in an ensemble of three whose
 leader is killed three times on the way. ``--services 3`` adds processes that compact,
 cluster, clean, archive, optimize and move savepoints, and are killed like the others; a copy of the
-table is restored in the end.
+table is restored in the end. ``--publishers 3`` adds processes that publish a Delta log, of which
+one repushes; in the end each version that the log shows is read by three engines.
 ``--lasts 10`` goes on for ten minutes. One JSON line a run; ends in 1 if a fault was found.
 """
 
@@ -78,6 +79,7 @@ def main() -> int:
     parser.add_argument("places", nargs="*", default=["local"], choices=PLACES, metavar="PLACE")
     parser.add_argument("--processes", type=int, default=16)
     parser.add_argument("--services", type=int, default=0)
+    parser.add_argument("--publishers", type=int, default=0)
     parser.add_argument("--commits", type=int, default=1000)
     parser.add_argument("--type", default="cow", choices=["cow", "mor"])
     parser.add_argument("--seed", type=int, default=time.time_ns() % 100_000)
@@ -103,6 +105,7 @@ def run(name: str, asked: argparse.Namespace) -> tuple[dict[str, object], int]:
             processes=asked.processes,
             commits=asked.commits,
             services=asked.services,
+            publishers=asked.publishers,
             options=place.options,
             lock=place.lock,
             slowness=place.slowness,

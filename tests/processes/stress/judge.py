@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 from plait import Table
+from plait.interop.delta_log import read_mark
 from plait.model.decision import Decision
 from plait.model.history import HistoryEntry
 from plait.txn.conflict import touched_buckets
@@ -21,6 +23,9 @@ from tests.processes.stress.work import (
     Journal,
     key_of,
 )
+from tests.services.engines import DuckDB
+from tests.services.engines import place as installed
+from tests.support.engines import DELTA, comparable
 
 SERVICES = {"compact", "cluster", "clean", "savepoint", "archive"}
 RESTORED = 3
@@ -36,6 +41,7 @@ def services_in(history: Iterable[HistoryEntry]) -> dict[str, int]:
         "carried": sum("carried" in entry.client for entry in entries),
         "clusterings": done["cluster"],
         "archives": done["archive"],
+        "repushes": done["repush"],
     }
 
 
@@ -165,6 +171,35 @@ def copies_can_be_restored(uri: str, folder: Path) -> int:
     assert table.check.verify().problems == ()
     assert table.check.verify(history=True).problems == ()
     return len(targets)
+
+
+def published_versions_are_equal(table: Table, uri: str) -> dict[str, int]:
+    """Read each version that the log shows in every engine; count what was read (INV-17)."""
+    assert not table.maintenance.publish().targets[0].undone
+    decided = {entry.version: str(entry.instant) for entry in table.inspect.timeline().decided}
+    engines = {**DELTA}
+    del engines["pyarrow"]  # it refuses deletion vectors
+    counts: Counter[str] = Counter()
+    with ExitStack() as stack:
+        if installed().is_dir():
+            engines["duckdb"] = stack.enter_context(DuckDB()).read
+        newest, *_ = sorted((version for _, version, _ in _shown(uri)), reverse=True)
+        assert newest == table.version, "the newest version was not published"
+        for number, version, instant in _shown(uri):
+            assert decided[version] == instant, f"commit {number} shows what nobody decided"
+            wanted = comparable(table.scan(version=version).to_arrow())
+            for name, read in engines.items():
+                assert comparable(read(uri, number)) == wanted, (name, number, version)
+                counts[name] += 1
+    return dict(counts)
+
+
+def _shown(uri: str) -> Iterator[tuple[int, int, str]]:
+    """Give the number of each commit in the log, and which version and instant it shows."""
+    for file in sorted(Path(uri, "_delta_log").glob("*.json")):
+        mark = read_mark(file.read_bytes().partition(b"\n")[0])
+        assert mark is not None, f"{file} is nobody's"
+        yield int(file.stem), mark.version, mark.instant
 
 
 def _rows(table: Table, version: int | None = None) -> list[tuple[object, ...]]:

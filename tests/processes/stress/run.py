@@ -16,8 +16,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from plait import Table
-from tests.processes.stress.judge import copies_can_be_restored, judge, services_in
-from tests.processes.stress.work import COUNTER, ROWS, SCHEMA, Job, serve, work
+from tests.processes.stress.judge import (
+    copies_can_be_restored,
+    judge,
+    published_versions_are_equal,
+    services_in,
+)
+from tests.processes.stress.work import COUNTER, ROWS, SCHEMA, Job, lay_out, publish, serve, work
 from tests.services.forked import CONTEXT
 
 PROPERTIES = {
@@ -50,6 +55,8 @@ class Stress:
     lock: str | None = None
     services: int = 0
     """Further processes, which compact and clean and are killed like the others."""
+    publishers: int = 0
+    """Further processes, which publish a Delta log; one of them lays the table out anew."""
     table_type: str = "cow"
     policy: str = "key"
     seed: int = 0
@@ -58,6 +65,8 @@ class Stress:
     deadline_s: float = 540
     awaits: tuple[str, ...] = ()
     """Go on until each of these was seen once: see ``services_in``."""
+    kills: int = 0
+    """Go on until so many processes were killed."""
     lasts_s: float = 0
     """Go on for so long, however many commits landed."""
     disturb: Callable[[int], object] | None = None
@@ -77,6 +86,8 @@ class Stress:
         found = judge(table, sorted(self.folder.glob("*.jsonl")))
         if self.services and Path(self.uri).is_dir():
             found["restored"] = copies_can_be_restored(self.uri, self.folder)
+        if self.publishers:
+            found["published"] = published_versions_are_equal(table, self.uri)
         seen = {
             "processes": self.processes,
             "seconds": seconds,
@@ -91,6 +102,11 @@ class Stress:
         """The addresses that processes may turn to: a lock that is a service."""
         return (self.lock,) if self.lock and "://" in self.lock else ()
 
+    @property
+    def everybody(self) -> int:
+        """How many processes there are."""
+        return self.processes + self.services + self.publishers
+
     def _create(self) -> Table:
         table = Table.create(
             self.uri,
@@ -103,6 +119,7 @@ class Stress:
             properties={
                 **PROPERTIES,
                 **({"cluster.by": "value", "cluster.after": "0s"} if self.services else {}),
+                **({"publish": "delta", "publish.deadline": "1s"} if self.publishers else {}),
                 "heartbeat.interval": f"{BEAT_S * self.slowness:g}s",
                 "heartbeat.timeout": f"{TIMEOUT_S * self.slowness:g}s",
             },
@@ -132,6 +149,8 @@ class Stress:
                     self.disturb(number)
                     signals["disturbances"] += 1
             until(max(self.commits, self._landed() + share))
+            while signals["SIGKILL"] < self.kills and time.monotonic() < deadline:
+                fleet.disturb(chance, signals, self._landed())
             while not self._all_seen() and time.monotonic() < deadline:
                 fleet.disturb(chance, signals, self._landed())
             while time.monotonic() < ends:
@@ -166,7 +185,7 @@ class _Fleet:
         self._landed, self._harmed = -1, 0.0
 
     def start(self) -> None:
-        for number in range(self._stress.processes + self._stress.services):
+        for number in range(self._stress.everybody):
             self._start(number)
 
     def _start(self, number: int) -> None:
@@ -181,6 +200,8 @@ class _Fleet:
             allow=stress.allow,
         )
         target = work if number < stress.processes else serve
+        if number >= stress.processes + stress.services:
+            target = publish if number < stress.everybody - 1 else lay_out
         process = CONTEXT.Process(target=target, args=(job,), daemon=True)
         process.start()
         self._living[number] = process
@@ -199,7 +220,7 @@ class _Fleet:
         if landed == self._landed and now - self._harmed < HUSH_S:
             return
         self._landed, self._harmed = landed, now
-        number = chance.randrange(self._stress.processes + self._stress.services)
+        number = chance.randrange(self._stress.everybody)
         draw = chance.random()
         if draw < 0.15:
             self._kill(number, signals)

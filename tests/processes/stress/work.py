@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ WEIGHTS = {OWN: 10, INCREMENT: 2, BOTH: 1, DELETE: 2}
 GONE = 0
 """The key of its own that a process deletes, until it writes all of them again."""
 SAVEPOINTS = 3
+PUBLISH_S, REPUSHES = 0.1, 0.03
+"""Between two publications; how often one of the publishers begins a repush, or goes on with it."""
 SCHEMA = "id bigint, owner bigint, value bigint"
 COUNTER = -1
 ROWS = pa.schema([("id", pa.int64()), ("owner", pa.int64()), ("value", pa.int64())])
@@ -117,6 +120,29 @@ def serve(job: Job) -> None:
     while True:
         with contextlib.suppress(TableError):  # another one does it
             chance.choices(list(services), list(services.values()))[0]()
+
+
+def publish(job: Job) -> None:
+    """Publish what is missing until killed."""
+    die_with_parent()
+    table = _opened(job)
+    while True:
+        with contextlib.suppress(TableError):  # the store was away, or the table moved on
+            table.maintenance.publish()
+        time.sleep(PUBLISH_S)
+
+
+def lay_out(job: Job) -> None:
+    """Publish, and lay the table out anew from time to time."""
+    die_with_parent()
+    chance = random.Random(job.seed)
+    table = _opened(job)
+    while True:
+        with contextlib.suppress(TableError):
+            table.maintenance.publish()
+            if chance.random() < REPUSHES:
+                table.layout.repush(buckets=chance.randrange(2, 5))
+        time.sleep(PUBLISH_S)
 
 
 def _move_savepoint(table: Table, chance: random.Random) -> None:
