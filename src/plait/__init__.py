@@ -80,8 +80,8 @@ if TYPE_CHECKING:
     from plait.catalog.catalog import Catalog, CatalogEntry, PurgeReport
     from plait.definition.ttl import Ttl
     from plait.files.partition_values import register_partition_function
-    from plait.interop.delta import Foreign
     from plait.interop.publication import PublicationStatus, Published, PublishReport
+    from plait.interop.publisher import Foreign
     from plait.model.changes import Digest, WriteStats
     from plait.model.clauses import Delete, Insert, Matched, Update
     from plait.model.contract import Meeting

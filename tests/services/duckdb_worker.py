@@ -9,7 +9,7 @@ from pathlib import Path
 
 import duckdb
 
-EXTENSIONS = ("delta",)
+EXTENSIONS = ("delta", "avro", "iceberg")  # iceberg needs avro
 
 
 def connect() -> duckdb.DuckDBPyConnection:

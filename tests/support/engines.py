@@ -40,6 +40,27 @@ DELTA: Mapping[str, Reader] = {
 """The readers of a Delta log that run in this process."""
 
 
+def _by_pyiceberg(place: str, version: int) -> pa.Table:
+    from pyiceberg.table import StaticTable
+
+    return StaticTable.from_metadata(place).scan(snapshot_id=version).to_arrow()
+
+
+def _by_polars_iceberg(place: str, version: int) -> pa.Table:
+    import os
+
+    import polars as pl
+    from pyiceberg.table import StaticTable
+
+    os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"  # its own one is another package
+    table = StaticTable.from_metadata(place)
+    return pl.scan_iceberg(table, snapshot_id=version).collect().to_arrow()
+
+
+ICEBERG: Mapping[str, Reader] = {"pyiceberg": _by_pyiceberg, "polars": _by_polars_iceberg}
+"""The readers of Iceberg metadata that run in this process; a place is a file of metadata."""
+
+
 def comparable(rows: pa.Table) -> list[str]:
     """Return rows so that those of two engines can be compared: texts, sorted.
 

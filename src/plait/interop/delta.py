@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -36,16 +36,21 @@ from plait.interop.delta_log import (
     read_foreign,
     vector_identity,
 )
-from plait.model.contract import PUBLISH_OPTION, Options
-from plait.model.decision import Decision
-from plait.model.instant import Operation
-from plait.model.plain import Plain
+from plait.interop.publisher import (
+    LOSSES_MAX,
+    CaughtUp,
+    DecidedVersion,
+    Foreign,
+    Kept,
+    Position,
+    commits_since,
+    was_unpublished,
+)
 from plait.model.plan import CHANGED
 from plait.model.texts import is_text
 from plait.state.delta import changed_since
 from plait.state.state import TableState
 from plait.storage.port import Store
-from plait.timeline.log import Timeline
 
 TARGET: Final = "delta"
 """The format as the property ``publish`` names it."""
@@ -57,39 +62,7 @@ INLINE_FILES_MAX: Final = 10_000
 versions out, or to undo what others wrote. Of more, services do it."""
 FOREIGN_BYTES_MAX: Final = 64 << 20
 """The most bytes of foreign commits that are read; of more, the log is brought back by a leap."""
-_LOSSES_MAX: Final = 100
-"""The most puts that one call loses before it gives up: other publishers are at work."""
 _VECTORS_BYTES_MAX: Final = 1 << 30
-_REWRITES: Final = (Operation.COMPACT, Operation.CLUSTER)
-"""Operations that never change a row: readers of changes in the log need not look at them."""
-_SWITCHES: Final = (Operation.PROPERTY, Operation.REPUSH, Operation.REPUSH_SOURCE)
-"""Operations that can set the property ``publish``."""
-
-
-@dataclass(frozen=True, slots=True)
-class DecidedVersion:
-    """A version that is to be published."""
-
-    version: int
-    instant: str
-    operation: str
-    completed_ms: int
-    schema_id: int
-
-    @property
-    def changes_rows(self) -> bool:
-        """Whether the commit changed rows."""
-        return self.operation not in _REWRITES
-
-
-@dataclass(frozen=True, slots=True)
-class Foreign(Plain):
-    """What somebody else did to a published log, and was undone."""
-
-    number: int
-    """The number of the commit that undid it."""
-    commits: tuple[int, ...]
-    operations: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +85,6 @@ class _Change:
     """What others wrote before it, which it undoes."""
 
 
-@dataclass(slots=True)
-class CaughtUp:
-    """What one catch-up did."""
-
-    published: int = 0
-    left_out: int = 0
-    undone: list[Foreign] = field(default_factory=list)
-
-
 class DeltaPublisher:
     """Brings the Delta log of one table up to date; remembers where the log ends."""
 
@@ -129,6 +93,11 @@ class DeltaPublisher:
         self._store, self._identity = store, identity
         self._log = DeltaLog(store, identity)
         self._tip: Tip | None = None
+
+    @property
+    def target(self) -> str:
+        """The format as the property ``publish`` names it."""
+        return TARGET
 
     @property
     def version(self) -> int | None:
@@ -164,6 +133,16 @@ class DeltaPublisher:
             )
         self._tip = tip if tip.mark is not None else None
         return tip, seen
+
+    def find_position(
+        self, state: TableState, refresh: Callable[[], TableState]
+    ) -> tuple[Position, TableState]:
+        """Look anew how far the log is, and at which state that was judged; see ``look``."""
+        tip, state = self.look(state, refresh)
+        mark, foreign = tip.mark, len(tip.foreign)
+        if mark is None:
+            return Position(None, foreign=foreign), state
+        return Position(mark.version, mark.time_ms, foreign), state
 
     def _is_of(self, state: TableState, mark: Mark) -> bool:
         """Tell whether a commit shows a version of this history."""
@@ -212,7 +191,7 @@ class DeltaPublisher:
         if tip is None:
             tip, state = self.look(state, refresh)
         losses = 0
-        while not late() and losses < _LOSSES_MAX:
+        while not late() and losses < LOSSES_MAX:
             mark = tip.mark
             if mark is not None and mark.version >= state.version and not tip.foreign:
                 break
@@ -249,7 +228,7 @@ class DeltaPublisher:
         ``big``: stop as well where all live files would have to be written out.
         """
         mark = tip.mark
-        commits = self._commits(state, -1 if mark is None else mark.version)
+        commits = commits_since(self._store, state, -1 if mark is None else mark.version)
         if mark is None and state.version == 0 and tip.number == tip.checkpoint == -1:
             first = commits[0]
             began = self._mark(first, _schema_at(state, first.schema_id).features, 0)
@@ -262,7 +241,7 @@ class DeltaPublisher:
             return
         foreign = None if leaps else self._foreign(tip)
         if mark is None or leaps or (tip.foreign and foreign is None):
-            commits = commits or self._commits(state, state.version - 1)
+            commits = commits or commits_since(self._store, state, state.version - 1)
             yield from _one(self._leap(state, tip, commits[-1], progress))
             return
         changed = CHANGED.empty_table()
@@ -270,7 +249,7 @@ class DeltaPublisher:
             times = {each.version: each.completed_ms for each in commits}
             changed = changed_since(self._store, state, times)
         else:  # publish the newest version again, to undo foreign commits
-            commits = self._commits(state, mark.version - 1)[:1]
+            commits = commits_since(self._store, state, mark.version - 1)[:1]
         for commit in commits:
             files = changed.filter(pc.equal(changed["at"], commit.version))
             then = self._step(state, tip, mark, _Change(commit, files, foreign), progress)
@@ -286,15 +265,7 @@ class DeltaPublisher:
         """
         if len(missing) > BEHIND_MAX or mark.version < state.horizon:
             return True
-        timeline = Timeline(self._store)  # below the head each slot is there, whoever decides slots
-        changed = (each for each in missing if each.operation in _SWITCHES)
-        decided = (timeline.find(each.version) for each in changed)
-        return any(each is not None and not _is_published(each) for each in decided)
-
-    def _commits(self, state: TableState, since: int) -> list[DecidedVersion]:
-        columns = [each.name for each in fields(DecidedVersion)]
-        rows = state.commits(self._store, since=since, columns=columns)
-        return [DecidedVersion(**row) for row in rows.to_pylist()]
+        return was_unpublished(self._store, missing, TARGET)
 
     def _mark(
         self,
@@ -324,11 +295,12 @@ class DeltaPublisher:
         )
         return protocol(mark.features), table
 
-    def trim(self, state: TableState, horizon: int, refresh: Callable[[], TableState]) -> list[str]:
+    def trim(self, state: TableState, kept: Kept, refresh: Callable[[], TableState]) -> list[str]:
         """Take the versions before a horizon out of the log; return the files that went.
 
         A checkpoint of the first version that stays comes first, then the older files go.
         """
+        horizon = kept.horizon
         with _translated():
             tip, state = self.look(state, refresh)
             if tip.mark is None or tip.mark.version < horizon:
@@ -508,16 +480,6 @@ def _translated() -> Iterator[None]:
 
 def _schema_at(state: TableState, number: int) -> DeltaSchema:
     return DeltaSchema.of(state.table.schemas, number)
-
-
-def _is_published(decision: Decision) -> bool:
-    """Tell whether a decision that sets the definition leaves the table published."""
-    properties = None if decision.table is None else decision.table.get("properties")
-    if not isinstance(properties, Mapping):
-        return True  # it sets no definition
-    return TARGET in Options.of({PUBLISH_OPTION: properties.get(PUBLISH_OPTION, "")}).names(
-        PUBLISH_OPTION
-    )
 
 
 def _one(tip: Tip | None) -> tuple[Tip, ...]:

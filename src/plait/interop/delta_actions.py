@@ -320,7 +320,7 @@ def _vector_number(path: str) -> uuid.UUID:
 def _statistics(file: Mapping[str, object], schemas: Mapping[int, Schema]) -> Json:
     """Return counts and bounds. They include hidden rows, so they are not tight where some are."""
     schema = schemas[int(str(file["schema_id"]))]
-    told = _told(file)
+    told = told_bounds(file)
     lower, upper, nulls = {}, {}, {}
     for field in schema.stored:
         entry = told.get(str(id_of(field)))
@@ -346,7 +346,12 @@ def _statistics(file: Mapping[str, object], schemas: Mapping[int, Schema]) -> Js
     return said
 
 
-def _told(file: Mapping[str, object]) -> Mapping[str, Sequence[object]]:
+def told_bounds(file: Mapping[str, object]) -> Mapping[str, Sequence[object]]:
+    """Return lower bound, upper bound and nulls of a file's columns, by field id, as texts.
+
+    Raises:
+        CorruptMetadataError: they are damaged.
+    """
     text = file.get("stats")
     if text is None:
         return {}

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 from weakref import WeakKeyDictionary
 
-from plait.errors import PublishRefusedError, TableError
+from plait.errors import MissingDependencyError, PublishRefusedError, TableError
 from plait.files.data_file import EXTENSIONS, MASK
 from plait.interop.delta import TARGET as DELTA
-from plait.interop.delta import DeltaPublisher, Foreign
+from plait.interop.delta import DeltaPublisher
 from plait.interop.delta_actions import vector_copy
-from plait.interop.delta_log import Tip
+from plait.interop.iceberg import TARGET as ICEBERG
+from plait.interop.iceberg import IcebergPublisher
+from plait.interop.iceberg_files import Json, load_avro
+from plait.interop.publisher import Foreign, Kept, Publisher
+from plait.model.contract import PUBLISH_OPTION
 from plait.model.plain import Plain
 from plait.state.cache import StateCache
 from plait.state.state import TableState
@@ -33,7 +38,7 @@ class Published(Plain):
     """What was published in one format."""
 
     target: str
-    """The format: ``delta``."""
+    """The format: ``delta`` or ``iceberg``."""
     version: int | None
     """The newest version that is published; None for none."""
     published: int
@@ -76,73 +81,89 @@ class PublicationStatus(Plain):
     """Why it cannot be read."""
 
 
-_PUBLISHERS: WeakKeyDictionary[StateCache, DeltaPublisher] = WeakKeyDictionary()
-"""What each client of this process remembers of the end of its table's log."""
+_PUBLISHERS: WeakKeyDictionary[StateCache, dict[str, Publisher]] = WeakKeyDictionary()
+"""What each client of this process remembers of the ends of its table's publications."""
+DEFERRED: Final = (ICEBERG,)
+"""Formats that a client publishes on a thread of its own, after its commit."""
 
 
-def follow(handle: TableHandle) -> None:
-    """Publish what is missing, within the time that the table grants. It raises nothing."""
-    within_s = handle.cache.known().table.options.seconds("publish.deadline")
-    try:
-        publisher = _PUBLISHERS.get(handle.cache)
-        if publisher is None:
-            publisher = _PUBLISHERS[handle.cache] = delta_publisher(handle)
-        report = _catch_up(handle, publisher, within_s=within_s)
-    except Exception:  # noqa: BLE001 - the decision stands; the next client publishes it
-        _log.warning("a version was not published; the next client does it", exc_info=True)
-        return
-    for target in report.targets:
-        for each in target.undone:
-            _log.warning(
-                "%s: commits %s of others (%s) were undone by commit %d",
-                target.target,
-                list(each.commits),
-                ", ".join(each.operations) or "unnamed",
-                each.number,
-            )
+def follow(handle: TableHandle, *, deferred: bool = False) -> None:
+    """Publish what is missing, within the time that the table grants. It raises nothing.
+
+    Args:
+        handle: the table.
+        deferred: publish the formats that are published on a thread, and no others.
+    """
+    table = handle.cache.known().table
+    within_s = table.options.seconds("publish.deadline")
+    for target in table.published:
+        if (target in DEFERRED) != deferred:
+            continue
+        try:
+            remembered = _PUBLISHERS.setdefault(handle.cache, {})
+            publisher = remembered.get(target) or _publisher(handle, target)
+            remembered[target] = publisher
+            done = _catch_up(handle, publisher, within_s=within_s)
+        except MissingDependencyError as error:
+            _log.warning("a version was not published; another client does it: %s", error)
+        except Exception:  # noqa: BLE001 - the decision stands; the next client publishes it
+            _log.warning("a version was not published; the next client does it", exc_info=True)
+        else:
+            for each in done.undone:
+                _log.warning(
+                    "%s: commits %s of others (%s) were undone by commit %d",
+                    target,
+                    list(each.commits),
+                    ", ".join(each.operations) or "unnamed",
+                    each.number,
+                )
 
 
 def catch_up(handle: TableHandle) -> PublishReport:
     """Publish what is missing, and undo what others wrote.
 
+    Where a format cannot be published, the others are published first.
+
     Raises:
+        MissingDependencyError: a library is missing that a format needs.
         StorageError: the store failed; what was published stands.
     """
-    handle.cache.refresh()
-    return _catch_up(handle, delta_publisher(handle), whole=True)
+    done, problem = [], None
+    for target in handle.cache.refresh().table.published:
+        try:
+            done.append(_catch_up(handle, _publisher(handle, target), whole=True))
+        except TableError as error:
+            problem = problem or error
+    if problem is not None:
+        raise problem
+    return PublishReport(handle.cache.known().version, tuple(done))
 
 
 def _catch_up(
     handle: TableHandle,
-    publisher: DeltaPublisher,
+    publisher: Publisher,
     *,
     within_s: float = math.inf,
     whole: bool = False,
-) -> PublishReport:
+) -> Published:
     """Publish what is missing up to the newest known version.
 
     Args:
         handle: the table.
-        publisher: of its log.
+        publisher: of one of its formats.
         within_s: how long; it is asked between versions.
         whole: also look for what others wrote where nothing is missing.
     """
-    state = handle.cache.known()
-    if DELTA not in state.table.published:
-        return PublishReport(state.version, ())
     clock = handle.ports.clock
     end_s = clock.monotonic() + within_s
     caught = publisher.catch_up(
-        state,
+        handle.cache.known(),
         late=lambda: clock.monotonic() >= end_s,
         refresh=handle.cache.refresh,
         whole=whole,
     )
-    state = handle.cache.known()
-    done = Published(
-        DELTA, publisher.version, caught.published, caught.left_out, tuple(caught.undone)
-    )
-    return PublishReport(state.version, (done,))
+    undone = tuple(caught.undone)
+    return Published(publisher.target, publisher.version, caught.published, caught.left_out, undone)
 
 
 def delta_publisher(handle: TableHandle) -> DeltaPublisher:
@@ -150,24 +171,62 @@ def delta_publisher(handle: TableHandle) -> DeltaPublisher:
     return DeltaPublisher(handle.plain_store, handle.identity)
 
 
+def iceberg_publisher(handle: TableHandle) -> IcebergPublisher:
+    """Return a publisher of a table's Iceberg metadata."""
+    return IcebergPublisher(handle.plain_store, handle.identity, handle.ports.ids)
+
+
+def _publisher(handle: TableHandle, target: str) -> Publisher:
+    return delta_publisher(handle) if target == DELTA else iceberg_publisher(handle)
+
+
+def newest_metadata(handle: TableHandle) -> tuple[str, Json] | None:
+    """Return where the newest Iceberg metadata of a table is, and what it says.
+
+    None if it has none yet: ``catch_up`` publishes it.
+
+    Raises:
+        PublishRefusedError: the metadata there is not the table's.
+        StorageError: the store failed.
+    """
+    state = handle.cache.refresh()
+    return iceberg_publisher(handle).newest(state, handle.cache.refresh)
+
+
 def list_publications(handle: TableHandle) -> tuple[PublicationStatus, ...]:
     """Tell how far each publication of the table is; change nothing."""
     state = handle.cache.refresh()
-    if DELTA not in state.table.published:
-        return ()
+    return tuple(_status(handle, state, target) for target in state.table.published)
+
+
+def _status(handle: TableHandle, state: TableState, target: str) -> PublicationStatus:
     try:
-        tip, state = delta_publisher(handle).look(state, handle.cache.refresh)
+        found, state = _publisher(handle, target).find_position(state, handle.cache.refresh)
     except TableError as error:
-        return (PublicationStatus(DELTA, None, state.version + 1, 0, 0, str(error)),)
-    return (_status(DELTA, state, tip),)
+        return PublicationStatus(target, None, state.version + 1, 0, 0, str(error))
+    if found.version is None:
+        return PublicationStatus(target, None, state.version + 1, 0, found.foreign)
+    missing, lag_ms = state.version - found.version, max(0, state.completed_ms - found.time_ms)
+    problem = _missing_library() if target == ICEBERG and missing else None
+    return PublicationStatus(target, found.version, missing, lag_ms, found.foreign, problem)
 
 
-def _status(target: str, state: TableState, tip: Tip) -> PublicationStatus:
-    mark = tip.mark
-    if mark is None:
-        return PublicationStatus(target, None, state.version + 1, 0, len(tip.foreign))
-    missing, lag_ms = state.version - mark.version, max(0, state.completed_ms - mark.time_ms)
-    return PublicationStatus(target, mark.version, missing, lag_ms, len(tip.foreign))
+def _missing_library() -> str | None:
+    try:
+        load_avro()
+    except MissingDependencyError as error:
+        return str(error)
+    return None
+
+
+def require_libraries(properties: Mapping[str, object]) -> None:
+    """Refuse formats that this client could not publish, before a property names them.
+
+    Raises:
+        MissingDependencyError: with the extra to install.
+    """
+    if ICEBERG in str(properties.get(PUBLISH_OPTION, "")).split(","):
+        load_avro()
 
 
 def publish_before_clean(handle: TableHandle) -> int | None:
@@ -175,30 +234,32 @@ def publish_before_clean(handle: TableHandle) -> int | None:
 
     What a publication that could not catch up still shows is kept, as by a read pin (INV-05).
     """
-    try:
-        report = catch_up(handle)
-        versions = [each.version for each in report.targets]
-    except PublishRefusedError as error:
-        _log.warning("nothing is published: %s", error)
-        return None
-    except TableError as error:
-        _log.warning("a clean keeps what the published versions show: %s", error)
-        versions = [each.version for each in list_publications(handle)]
+    versions = []
+    for target in handle.cache.refresh().table.published:
+        try:
+            versions.append(_catch_up(handle, _publisher(handle, target), whole=True).version)
+        except PublishRefusedError as error:
+            _log.warning("nothing is published: %s", error)
+        except TableError as error:
+            _log.warning("a clean keeps what the published versions show: %s", error)
+            versions.append(_status(handle, handle.cache.known(), target).version)
     return min((-1 if each is None else each for each in versions), default=None)
 
 
-def trim_published(handle: TableHandle, state: TableState, horizon: int) -> None:
-    """Take the versions below a horizon out of the published logs, before it is decided.
+def trim_published(handle: TableHandle, state: TableState, kept: Kept) -> None:
+    """Take the versions below a horizon out of what is published, before it is decided.
 
     So no published version names a file when the grace of its clean begins.
 
     Raises:
         StorageError, CorruptMetadataError: it failed; no higher horizon may be decided.
+        MissingDependencyError: a library is missing; the same.
     """
-    try:
-        delta_publisher(handle).trim(state, horizon, handle.cache.refresh)
-    except PublishRefusedError as error:
-        _log.info("nothing is trimmed: %s", error)
+    for target in state.table.published:
+        try:
+            _publisher(handle, target).trim(state, kept, handle.cache.refresh)
+        except PublishRefusedError as error:
+            _log.info("nothing is trimmed: %s", error)
 
 
 def with_copies(paths: Sequence[str]) -> list[str]:

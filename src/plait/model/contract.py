@@ -351,7 +351,7 @@ OPTIONS: Mapping[str, Option] = {
             "",
             "formats in which each version is published beside the data files, so that other "
             "engines read the table; none: none",
-            choices=("delta",),
+            choices=("delta", "iceberg"),
         ),
         Option(
             "publish.deadline",
@@ -360,6 +360,15 @@ OPTIONS: Mapping[str, Option] = {
             "how long a client publishes after its own commit; what is missing then, the next "
             "client or service publishes",
             0,
+        ),
+        Option(
+            "publish.iceberg.deletes",
+            "choice",
+            "positions",
+            "how hidden rows of a merge-on-read table are published as Iceberg: as files of "
+            "positions, which every engine reads, or as deletion vectors, which are smaller and "
+            "need version 3 of the format",
+            choices=("positions", "vectors"),
         ),
         Option(
             "rows.written",

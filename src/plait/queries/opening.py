@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from plait.definition.replicated_table import require_elsewhere
 from plait.definition.table_def import TableDef
+from plait.interop.publication import require_libraries
 from plait.locks import resolve_lock
 from plait.locks.identity import require_identity
 from plait.model.consent import Consent
@@ -33,6 +34,7 @@ def create_handle(store: Store, table: TableDef, consent: Consent) -> TableHandl
         OptionError: a sink is the table itself, or the store lacks what the lock needs; nothing was
             written.
         TableExistsError: the table exists.
+        MissingDependencyError: this client could not publish it as its properties say.
     """
     ports = Ports()
     require_elsewhere(store.address.uri, table.replicas)
@@ -41,6 +43,7 @@ def create_handle(store: Store, table: TableDef, consent: Consent) -> TableHandl
     handle = make_handle(store, ports, contract.lock, consent=allowed)
     require_slots(handle)
     if table.published:
+        require_libraries(table.options.to_dict())
         require_atomic(handle.plain_store)
     first = create_table(handle.store, ports, replace(table, contract=contract))
     handle.cache.identity = require_identity(store)

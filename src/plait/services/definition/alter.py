@@ -17,6 +17,7 @@ from plait.definition.ttl import Ttl
 from plait.errors import OptionError, SchemaError
 from plait.expr.alter import parse_steps
 from plait.expr.ddl import parse_ddl
+from plait.interop.publication import require_libraries
 from plait.model.decision import CommitResult, Decision
 from plait.model.instant import Action, Operation
 from plait.model.schema import Schema
@@ -243,7 +244,13 @@ class Alter(Namespace):
         return Alteration(self._handle)
 
     def set(self, properties: Mapping[str, object]) -> CommitResult:
-        """Set options in one commit; raise OptionError for an unknown one."""
+        """Set options in one commit.
+
+        Raises:
+            OptionError: an unknown one.
+            MissingDependencyError: this client cannot publish in a format that is named.
+        """
+        require_libraries(properties)
         return set_properties(self._handle, properties)
 
     def set_ttl(self, ttl: Ttl | str | None) -> CommitResult:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from plait.definition.features import ROW_MAPS
-from plait.interop.publication import follow
+from plait.interop.publication import DEFERRED, follow
 from plait.model.bucket import BucketId
 from plait.model.decision import Decision
 from plait.services.index.build import WRITER_ENTRIES_MAX, falls_due, fold_index
@@ -30,6 +31,8 @@ def keep_in_shape(handle: TableHandle, decision: Decision | None) -> None:
     known = handle.cache.known()
     if known.table.published:
         follow(handle)
+        if not set(DEFERRED).isdisjoint(known.table.published):
+            _PUBLISHING.submit(handle)
     if decision is None or decision.operation not in DATA:
         return
     if known.table.index is not None:
@@ -43,12 +46,17 @@ def keep_in_shape(handle: TableHandle, decision: Decision | None) -> None:
     if mode == "inline":
         _compact(handle, buckets)
     else:
-        _LATER.submit(handle, buckets)
+        _COMPACTING.submit(handle, buckets)
 
 
 def finish_upkeep() -> None:
     """Wait until all that was left for later is done."""
-    _LATER.wait()
+    _COMPACTING.wait()
+    _PUBLISHING.wait()
+
+
+def _publish(handle: TableHandle, _: frozenset[BucketId]) -> None:
+    follow(handle, deferred=True)
 
 
 def _compact(handle: TableHandle, buckets: frozenset[BucketId]) -> None:
@@ -70,12 +78,13 @@ def _fold(handle: TableHandle, decision: Decision) -> None:
 
 
 class _Later:
-    """One thread of the process, with at most one compaction waiting for each table.
+    """One thread of the process, with at most one piece of work waiting for each table.
 
     The interpreter waits for it when it ends.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, work: Callable[[TableHandle, frozenset[BucketId]], None]) -> None:
+        self._work = work
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._due: dict[str, tuple[TableHandle, frozenset[BucketId]]] = {}
@@ -83,14 +92,15 @@ class _Later:
 
     def reset(self) -> None:
         """Forget the thread of the parent, in a forked child."""
-        self.__init__()  # type: ignore[misc]  # as new
+        self.__init__(self._work)  # type: ignore[misc]  # as new
 
-    def submit(self, handle: TableHandle, buckets: frozenset[BucketId]) -> None:
+    def submit(self, handle: TableHandle, buckets: frozenset[BucketId] = frozenset()) -> None:
         uri = handle.store.address.uri
         with self._lock:
+            waits = uri in self._due
             _, waiting = self._due.get(uri, (handle, frozenset[BucketId]()))
             self._due[uri] = handle, waiting | buckets
-            if waiting:
+            if waits:
                 return
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="plait-upkeep")
@@ -98,7 +108,7 @@ class _Later:
                 self._last = self._pool.submit(self._run, uri)
             except RuntimeError as error:  # the interpreter ends, or the system gives no thread
                 del self._due[uri]
-                _log.warning("nothing compacts after this commit: %s", error)
+                _log.warning("upkeep after this commit is left to the next one: %s", error)
 
     def wait(self) -> None:
         last = self._last
@@ -109,9 +119,10 @@ class _Later:
         with self._lock:
             due = self._due.pop(uri, None)
         if due is not None:
-            _compact(*due)
+            self._work(*due)
 
 
-_LATER = _Later()
+_COMPACTING, _PUBLISHING = _Later(_compact), _Later(_publish)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_LATER.reset)
+    os.register_at_fork(after_in_child=_COMPACTING.reset)
+    os.register_at_fork(after_in_child=_PUBLISHING.reset)
