@@ -21,7 +21,7 @@ CHECKPOINTS = f"{META}/checkpoints"
 ARCHIVE = f"{META}/archive"
 OWNED = (MANIFESTS, ARCHIVE)
 """Where files of metadata lie that belong to an instant, and that its decision names."""
-PUBLISHED = ("_delta_log/", "_dv/")
+PUBLISHED = ("_delta_log/", "_dv/", "metadata/")
 """Where metadata lies that is published for other engines (RFC 0046)."""
 LEASES = f"{META}/leases"
 CHECKPOINT_HINT = f"{META}/hints/checkpoint"

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from plait.interop.publication import newest_metadata
 from tests.integration.interop.lives import PUBLISHED, held, make, values
 from tests.services.engines import DuckDB, place
 from tests.services.jars import in_ci
@@ -57,6 +58,32 @@ def test_every_version_is_read_alike_by_duckdb(tmp_path: Path, duckdb: DuckDB, k
     for version in range(newest + 1):
         sql = f"SELECT * FROM delta_scan('{place_of}', version = {version})"
         assert comparable(duckdb.query(sql)) == held(table, version), version
+
+
+@pytest.mark.parametrize(
+    ("kind", "deletes"), [("cow", "positions"), ("mor", "positions"), ("mor", "vectors")]
+)
+def test_every_version_is_read_alike_as_iceberg(
+    tmp_path: Path, duckdb: DuckDB, kind: str, deletes: str
+) -> None:
+    """Of two vectors in one Puffin file, DuckDB would apply one to the other's data file."""
+    properties = {"publish": "iceberg", "publish.iceberg.deletes": deletes}
+    table = make(uri=tmp_path / "t", table_type=kind, properties=properties)
+    table.upsert(values(range(12_000), 1))
+    table.upsert(values(range(0, 12_000, 2), 2))
+    table.upsert(values(range(1, 12_000, 3), 3))
+    table.alter.columns().rename("text", "words").widen("whole", "bigint").commit()
+    table.delete(where="whole < 0")
+    table.maintenance.publish()
+    found = newest_metadata(table._handle)
+    assert found is not None
+    for snapshot in found[1]["snapshots"]:
+        version = snapshot["snapshot-id"]
+        sql = f"SELECT * FROM iceberg_scan('{found[0]}', snapshot_from_id = {version})"
+        assert comparable(duckdb.query(sql)) == held(table, version), version
+    place_of = build.uri_of(table).removeprefix("file://")
+    counted = duckdb.query(f"SELECT count(*) AS n FROM iceberg_scan('{place_of}')")
+    assert counted["n"].to_pylist() == [table.scan().count()]
 
 
 @pytest.mark.parametrize(
