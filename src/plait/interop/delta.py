@@ -41,8 +41,8 @@ from plait.interop.publisher import (
     CaughtUp,
     DecidedVersion,
     Foreign,
-    Kept,
-    Position,
+    KeptRange,
+    PublishedPosition,
     commits_since,
     was_unpublished,
 )
@@ -136,13 +136,13 @@ class DeltaPublisher:
 
     def find_position(
         self, state: TableState, refresh: Callable[[], TableState]
-    ) -> tuple[Position, TableState]:
+    ) -> tuple[PublishedPosition, TableState]:
         """Look anew how far the log is, and at which state that was judged; see ``look``."""
         tip, state = self.look(state, refresh)
         mark, foreign = tip.mark, len(tip.foreign)
         if mark is None:
-            return Position(None, foreign=foreign), state
-        return Position(mark.version, mark.time_ms, foreign), state
+            return PublishedPosition(None, foreign=foreign), state
+        return PublishedPosition(mark.version, mark.time_ms, foreign), state
 
     def _is_of(self, state: TableState, mark: Mark) -> bool:
         """Tell whether a commit shows a version of this history."""
@@ -295,7 +295,9 @@ class DeltaPublisher:
         )
         return protocol(mark.features), table
 
-    def trim(self, state: TableState, kept: Kept, refresh: Callable[[], TableState]) -> list[str]:
+    def trim(
+        self, state: TableState, kept: KeptRange, refresh: Callable[[], TableState]
+    ) -> list[str]:
         """Take the versions before a horizon out of the log; return the files that went.
 
         A checkpoint of the first version that stays comes first, then the older files go.

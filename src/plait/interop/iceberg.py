@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -43,23 +43,23 @@ from plait.interop.iceberg_files import (
     write_manifest,
 )
 from plait.interop.iceberg_metadata import (
-    BYTES_MAX,
     DIRECTORY,
     MARK,
     OWN,
     SNAPSHOTS_MAX,
     Metadata,
     MetadataDirectory,
-    Tip,
+    NewestMetadata,
     metadata_path,
 )
+from plait.interop.iceberg_sweep import KeptVersions, find_own, own_name, sweep, versions_of
 from plait.interop.publisher import (
     LOSSES_MAX,
     CaughtUp,
     DecidedVersion,
     Foreign,
-    Kept,
-    Position,
+    KeptRange,
+    PublishedPosition,
     commits_since,
     was_unpublished,
 )
@@ -80,7 +80,6 @@ ENTRIES_MAX: Final = 400
 _SPARSE: Final = ENTRIES_MAX // 8
 _MANIFESTS_FEW: Final = 16
 _KEY_BITS: Final = 64
-_DELETED_AT_ONCE: Final = 50
 
 
 class _Range(NamedTuple):
@@ -155,7 +154,7 @@ class IcebergPublisher:
         """Take the table's store and its identity; nothing is read yet."""
         self._store, self._identity, self._ids = store, identity, ids
         self._directory = MetadataDirectory(store, identity)
-        self._tip: Tip | None = None
+        self._tip: NewestMetadata | None = None
 
     @property
     def target(self) -> str:
@@ -169,7 +168,9 @@ class IcebergPublisher:
 
     # --- where it ends -------------------------------------------------------------------------
 
-    def look(self, state: TableState, refresh: Callable[[], TableState]) -> tuple[Tip, TableState]:
+    def look(
+        self, state: TableState, refresh: Callable[[], TableState]
+    ) -> tuple[NewestMetadata, TableState]:
         """Find the newest metadata anew, and the state of the table that it was judged by.
 
         A version is decided before it is published. So if the metadata shows more than the state
@@ -210,14 +211,14 @@ class IcebergPublisher:
 
     def find_position(
         self, state: TableState, refresh: Callable[[], TableState]
-    ) -> tuple[Position, TableState]:
+    ) -> tuple[PublishedPosition, TableState]:
         """Look anew how far it is, and at which state that was judged; see ``look``."""
         with _translated():
             tip, state = self.look(state, refresh)
         ours, foreign = tip.ours, len(tip.foreign) + len(tip.strange)
         if ours is None:
-            return Position(None, foreign=foreign), state
-        return Position(ours.version, ours.time_ms, foreign), state
+            return PublishedPosition(None, foreign=foreign), state
+        return PublishedPosition(ours.version, ours.time_ms, foreign), state
 
     def newest(
         self, state: TableState, refresh: Callable[[], TableState]
@@ -286,13 +287,15 @@ class IcebergPublisher:
                 tip, state = self.look(state, refresh)
         return progress
 
-    def _guess(self, state: TableState) -> Tip | None:
+    def _guess(self, state: TableState) -> NewestMetadata | None:
         found = self._directory.guess()
         if found is None or not self._is_of(state, found):
             return None
-        return Tip(found.number, found)
+        return NewestMetadata(found.number, found)
 
-    def _publish(self, state: TableState, tip: Tip, progress: CaughtUp) -> Iterator[Tip]:
+    def _publish(
+        self, state: TableState, tip: NewestMetadata, progress: CaughtUp
+    ) -> Iterator[NewestMetadata]:
         """Publish the versions after the newest metadata; stop where a number is lost."""
         ours = tip.ours
         missing = commits_since(self._store, state, -1 if ours is None else ours.version)
@@ -338,13 +341,13 @@ class IcebergPublisher:
     def _put(
         self,
         state: TableState,
-        tip: Tip,
+        tip: NewestMetadata,
         commit: DecidedVersion,
         changed: pa.Table | None,
         progress: CaughtUp,
         *,
         oldest: int = 0,
-    ) -> Tip | None:
+    ) -> NewestMetadata | None:
         """Publish a version; None if others were first.
 
         Args:
@@ -392,12 +395,12 @@ class IcebergPublisher:
         needed = VECTORS if wanted or has_initials(schema) else POSITIONS
         return needed if base is None else max(needed, base.kind)
 
-    def _undone(self, tip: Tip, number: int) -> Foreign:
+    def _undone(self, tip: NewestMetadata, number: int) -> Foreign:
         found = [name for at in tip.foreign for name in self._directory.foreign_operations(at)]
         return Foreign(number, tip.foreign, (*found, *tip.strange))
 
     def _metadata(
-        self, state: TableState, attempt: _Attempt, snapshots: Sequence[Json], tip: Tip
+        self, state: TableState, attempt: _Attempt, snapshots: Sequence[Json], tip: NewestMetadata
     ) -> Json:
         """Return what is published: the versions that can be read, the newest of them current."""
         commit = attempt.commit
@@ -410,7 +413,6 @@ class IcebergPublisher:
             for each in state.lineage.savepoints
             if each.version in ids
         }
-        current: Json = {"current-snapshot-id": commit.version if ids else -1}
         if ids:
             refs["main"] = {"snapshot-id": commit.version, "type": "branch"}
         undone = () if tip.ours is None else tip.ours.undone
@@ -439,7 +441,7 @@ class IcebergPublisher:
                 f"{MARK}instant": commit.instant,
                 f"{MARK}undone": ",".join((*undone, *tip.strange)[-SNAPSHOTS_MAX:]),
             },
-            **current,
+            "current-snapshot-id": commit.version if ids else -1,
             "snapshots": kept,
             "snapshot-log": [
                 {"timestamp-ms": each["timestamp-ms"], "snapshot-id": each["snapshot-id"]}
@@ -557,13 +559,7 @@ class IcebergPublisher:
 
     def _own(self, path: str, location: str) -> bytes:
         """Read a file that we wrote to the directory; nothing else is ever opened."""
-        return self._found(_own_name(path, location))
-
-    def _found(self, name: str) -> bytes:
-        body = self._store.find(name, size_max=BYTES_MAX)
-        if body is None:
-            raise ValueError(f"{name} is missing")
-        return body
+        return find_own(self._store, own_name(path, location))
 
     def _edited(self, attempt: _Attempt, manifests: Sequence[Json], edit: _Edit) -> list[Json]:
         """Return the manifests of one content after an edit, and write those that it touches."""
@@ -680,7 +676,9 @@ class IcebergPublisher:
 
     # --- clean ---------------------------------------------------------------------------------
 
-    def trim(self, state: TableState, kept: Kept, refresh: Callable[[], TableState]) -> list[str]:
+    def trim(
+        self, state: TableState, kept: KeptRange, refresh: Callable[[], TableState]
+    ) -> list[str]:
         """Name no version any more that a clean lets go of; return the files that went.
 
         First metadata is published that does not name them. Then older metadata goes, if it names a
@@ -699,9 +697,10 @@ class IcebergPublisher:
                 tip, state = self.look(state, refresh)
                 if tip.ours is None or tip.ours.version < kept.horizon:
                     return []
-                shown = _Shown(kept.horizon, _saved(state))
-                if tip.clean and all(shown.has(each) for each in _versions(tip.ours)):
-                    return self._swept(tip.ours, _Shown(kept.final, _saved(state)))
+                shown = KeptVersions(kept.horizon, _saved(state))
+                if tip.clean and all(shown.has(each) for each in versions_of(tip.ours)):
+                    final = KeptVersions(kept.final, _saved(state))
+                    return sweep(self._store, self._directory, tip.ours, final)
                 newest = commits_since(self._store, state, tip.ours.version - 1)[0]
                 self._put(
                     state, tip, newest, CHANGED.empty_table(), CaughtUp(), oldest=kept.horizon
@@ -709,87 +708,9 @@ class IcebergPublisher:
             message = f"other publishers were first {LOSSES_MAX} times"
             raise StorageError(message, hint="nothing was deleted; run the clean again")
 
-    def _swept(self, newest: Metadata, shown: _Shown) -> list[str]:
-        """Delete what only versions need that are gone for good; return what went."""
-        self._directory.point_to(newest.number)  # which may name metadata that goes
-        numbers, _ = self._directory.list_metadata()
-        older = [
-            metadata_path(each)
-            for each in numbers
-            if each < newest.number and not self._stays(each, newest, shown)
-        ]
-        decided = [
-            each for each in self._directory.list_own() if int(each["number"]) <= newest.number
-        ]
-        names = {
-            _own_name(str(each["manifest-list"]), newest.location) for each in newest.snapshots
-        }
-        lists = {each[0] for each in decided if each["version"] is not None}
-        kept = names | {
-            each[0] for each in decided if each["version"] and shown.has(int(each["version"]))
-        }
-        needed = self._needed(sorted(kept & lists), names, newest)
-        rest = [each[0] for each in decided if each[0] not in lists and each[0] not in needed]
-        gone = [older, sorted(lists - kept), rest]
-        for paths in gone:  # a store may delete what it is given at once in any order
-            for start in range(0, len(paths), _DELETED_AT_ONCE):
-                self._store.delete(paths[start : start + _DELETED_AT_ONCE])
-        return [path for paths in gone for path in paths]
-
-    def _stays(self, number: int, newest: Metadata, shown: _Shown) -> bool:
-        """Tell whether older metadata may stay: what it names can be read, or made so."""
-        if number <= newest.number - SNAPSHOTS_MAX:
-            return False
-        found = self._directory.find(number)
-        return found is not None and all(shown.has(each) for each in _versions(found))
-
-    def _needed(self, lists: Sequence[str], named: Collection[str], newest: Metadata) -> set[str]:
-        """Return the manifests that lists name, and the files of deletes that those name."""
-        manifests: dict[str, int] = {}
-        for name in lists:
-            try:
-                found = _of_either(read_list, self._found(name))
-            except ValueError:
-                if name in named:
-                    raise
-                continue  # what a publisher left that was not first
-            for each in found:
-                manifests[_own_name(str(each["manifest_path"]), newest.location)] = int(
-                    str(each["content"])
-                )
-        needed = set(manifests)
-        for name, content in manifests.items():
-            if content == DELETES and (body := self._store.find(name, size_max=BYTES_MAX)):
-                files = (each["data_file"] for each in _of_either(read_manifest, body))
-                needed |= {_own_name(str(f["file_path"]), newest.location) for f in files}  # type: ignore[index]  # a record
-        return needed
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """Which versions are kept."""
-
-    oldest: int
-    saved: frozenset[int]
-
-    def has(self, version: int) -> bool:
-        return version >= self.oldest or version in self.saved
-
 
 def _saved(state: TableState) -> frozenset[int]:
     return frozenset((*state.lineage.saved, *state.table.kept))
-
-
-def _versions(found: Metadata) -> list[int]:
-    return [int(str(each["snapshot-id"])) for each in found.snapshots]
-
-
-def _of_either(read: Callable[[bytes, int], list[Json]], body: bytes) -> list[Json]:
-    """Read what may be of before the format's version went up."""
-    try:
-        return read(body, POSITIONS)
-    except ValueError:
-        return read(body, VECTORS)
 
 
 _NUMBERS: Final = ("snapshot_id", "sequence_number", "file_sequence_number")
@@ -807,14 +728,6 @@ def _translated() -> Iterator[None]:
         message = f"{DIRECTORY} cannot be understood: {type(error).__name__}: {str(error)[:100]}"
         hint = "look for files that others wrote there, and delete them"
         raise CorruptMetadataError(message, hint=hint, path=DIRECTORY) from error
-
-
-def _own_name(path: str, location: str) -> str:
-    """Return a file of ours by the name that the store has for it."""
-    name = path.removeprefix(f"{location}/")
-    if OWN.fullmatch(name) is None:
-        raise ValueError(f"{name[:100]!r} is no name of ours")
-    return name
 
 
 def _operation(commit: DecidedVersion, changed: pa.Table | None) -> str:

@@ -119,7 +119,7 @@ def _unsealed(body: bytes, number: int, identity: str) -> Metadata | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Tip:
+class NewestMetadata:
     """The end of what is published."""
 
     number: int
@@ -138,7 +138,7 @@ class Tip:
         """Whether nothing is to be undone."""
         return not self.foreign and not self.strange
 
-    def then(self, ours: Metadata) -> Tip:
+    def then(self, ours: Metadata) -> NewestMetadata:
         """Return the end once metadata of ours is the newest."""
         return replace(self, number=ours.number, ours=ours, foreign=(), strange=())
 
@@ -161,7 +161,7 @@ class MetadataDirectory:
         except CorruptMetadataError:  # too large for one of ours
             return b""
 
-    def look(self, is_ours: Callable[[Metadata], bool]) -> Tip:
+    def look(self, is_ours: Callable[[Metadata], bool]) -> NewestMetadata:
         """Find the newest metadata that is ours, by one listing, and what others wrote after it."""
         numbers, strange = self.list_metadata()
         last = numbers[-1] if numbers else 0
@@ -172,9 +172,9 @@ class MetadataDirectory:
             known = known or found is not None
             if found is not None and is_ours(found):
                 told = tuple(name for name in strange if name not in found.undone)
-                return Tip(last, found, tuple(reversed(foreign)), told)
+                return NewestMetadata(last, found, tuple(reversed(foreign)), told)
             foreign.append(number)
-        return Tip(last, None, tuple(reversed(foreign)), tuple(strange), known)
+        return NewestMetadata(last, None, tuple(reversed(foreign)), tuple(strange), known)
 
     def guess(self) -> Metadata | None:
         """Look for the newest metadata where the hint says, and after it: no listing."""

@@ -22,7 +22,7 @@ from plait.interop.delta_actions import vector_copy
 from plait.interop.iceberg import TARGET as ICEBERG
 from plait.interop.iceberg import IcebergPublisher
 from plait.interop.iceberg_files import Json, load_avro
-from plait.interop.publisher import Foreign, Kept, Publisher
+from plait.interop.publisher import Foreign, FormatPublisher, KeptRange
 from plait.model.contract import PUBLISH_OPTION
 from plait.model.plain import Plain
 from plait.state.cache import StateCache
@@ -81,7 +81,7 @@ class PublicationStatus(Plain):
     """Why it cannot be read."""
 
 
-_PUBLISHERS: WeakKeyDictionary[StateCache, dict[str, Publisher]] = WeakKeyDictionary()
+_PUBLISHERS: WeakKeyDictionary[StateCache, dict[str, FormatPublisher]] = WeakKeyDictionary()
 """What each client of this process remembers of the ends of its table's publications."""
 DEFERRED: Final = (ICEBERG,)
 """Formats that a client publishes on a thread of its own, after its commit."""
@@ -141,7 +141,7 @@ def catch_up(handle: TableHandle) -> PublishReport:
 
 def _catch_up(
     handle: TableHandle,
-    publisher: Publisher,
+    publisher: FormatPublisher,
     *,
     within_s: float = math.inf,
     whole: bool = False,
@@ -176,7 +176,7 @@ def iceberg_publisher(handle: TableHandle) -> IcebergPublisher:
     return IcebergPublisher(handle.plain_store, handle.identity, handle.ports.ids)
 
 
-def _publisher(handle: TableHandle, target: str) -> Publisher:
+def _publisher(handle: TableHandle, target: str) -> FormatPublisher:
     return delta_publisher(handle) if target == DELTA else iceberg_publisher(handle)
 
 
@@ -246,7 +246,7 @@ def publish_before_clean(handle: TableHandle) -> int | None:
     return min((-1 if each is None else each for each in versions), default=None)
 
 
-def trim_published(handle: TableHandle, state: TableState, kept: Kept) -> None:
+def trim_published(handle: TableHandle, state: TableState, kept: KeptRange) -> None:
     """Take the versions below a horizon out of what is published, before it is decided.
 
     So no published version names a file when the grace of its clean begins.

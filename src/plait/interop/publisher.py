@@ -57,7 +57,7 @@ class CaughtUp:
     undone: list[Foreign] = field(default_factory=list)
 
 
-class Position(NamedTuple):
+class PublishedPosition(NamedTuple):
     """How far a publication is."""
 
     version: int | None
@@ -68,7 +68,7 @@ class Position(NamedTuple):
     """How many commits of others are still to be undone."""
 
 
-class Kept(NamedTuple):
+class KeptRange(NamedTuple):
     """The versions that a clean keeps."""
 
     horizon: int
@@ -77,7 +77,7 @@ class Kept(NamedTuple):
     """The oldest version whose files stay: those before it have no grace left."""
 
 
-class Publisher(Protocol):
+class FormatPublisher(Protocol):
     """Keeps the metadata of one format of one table; remembers where it ends."""
 
     @property
@@ -92,7 +92,7 @@ class Publisher(Protocol):
 
     def find_position(
         self, state: TableState, refresh: Callable[[], TableState]
-    ) -> tuple[Position, TableState]:
+    ) -> tuple[PublishedPosition, TableState]:
         """Look anew how far the publication is, and at which state that was judged."""
         ...
 
@@ -107,7 +107,9 @@ class Publisher(Protocol):
         """Publish what is missing up to the version of a state, oldest first."""
         ...
 
-    def trim(self, state: TableState, kept: Kept, refresh: Callable[[], TableState]) -> list[str]:
+    def trim(
+        self, state: TableState, kept: KeptRange, refresh: Callable[[], TableState]
+    ) -> list[str]:
         """Name no version any more that a clean lets go of; return the files that went."""
         ...
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from plait.errors import CorruptMetadataError, TableError
 from plait.files.data_file import parse_path
 from plait.interop.publication import publish_before_clean, trim_published, with_copies
-from plait.interop.publisher import Kept
+from plait.interop.publisher import KeptRange
 from plait.model.bucket import partition_path
 from plait.model.decision import Cleaned, Decision
 from plait.model.instant import Action, Operation
@@ -149,7 +149,7 @@ def clean(handle: TableHandle, plan: CleanPlan | None = None) -> CleanReport:
     planned = _capped(plan or plan_clean(handle), kept_from)
     if published:
         try:
-            kept = Kept(planned.horizon, planned.final)
+            kept = KeptRange(planned.horizon, planned.final)
             trim_published(handle, handle.cache.known(), kept)
         except TableError as error:
             _log.warning("versions stay readable, since a published log still has them: %s", error)
