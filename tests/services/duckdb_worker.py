@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
@@ -12,11 +13,11 @@ import duckdb
 EXTENSIONS = ("delta", "avro", "iceberg")  # iceberg needs avro
 
 
-def connect() -> duckdb.DuckDBPyConnection:
-    """Return a connection with the extensions that came as packages."""
+def connect(extensions: Sequence[str] = EXTENSIONS) -> duckdb.DuckDBPyConnection:
+    """Return a connection with extensions that came as packages."""
     connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
     connection.execute("SET autoinstall_known_extensions = false")
-    for name in EXTENSIONS:
+    for name in extensions:
         package = importlib.import_module(f"duckdb_extension_{name}")
         (file,) = Path(next(iter(package.__path__))).rglob(f"{name}.duckdb_extension")
         connection.execute(f"LOAD '{file}'")

@@ -105,6 +105,29 @@ class OpenFile:
         count: int = self._footer.num_row_groups
         return count
 
+    def is_plain(self, columns: Sequence[str]) -> bool:
+        """Tell whether columns have the names and types in the file that they are read with.
+
+        Then a reader that knows nothing of the table reads what this one does.
+        """
+        sources = self._sources(columns)
+        same = self._file.schema_id == self._schemas.reading.id
+        return all(
+            source.found is not None
+            and source.fills is None
+            and source.found.name == source.wanted.name
+            and source.found.type == source.wanted.type
+            # Ids decide inside of nested columns.
+            and (same or not _T.is_nested(source.wanted.type))
+            for source in sources
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns that are in the file."""
+        names: list[str] = self._found.names
+        return names
+
     def group_rows(self, group: int) -> int:
         """Rows of a row group."""
         return self._counts[group]

@@ -62,13 +62,13 @@ class Frames(ABC):
         booleans have pandas's nullable types (``Int64``, ``Float64``, ``boolean``), dates and
         nested columns those of Arrow. Written back, the frame has the rows that were read.
         """
-        with _needs("pandas", "pandas"):
+        with needs("pandas", "pandas"):
             frame: pd.DataFrame = self.to_arrow().to_pandas(types_mapper=_pandas_type)
         return frame
 
     def to_polars(self) -> pl.DataFrame:
         """Read the rows into a Polars frame."""
-        with _needs("polars", "polars"):
+        with needs("polars", "polars"):
             import polars as pl  # noqa: PLC0415 - only when it is asked for
 
         return pl.DataFrame(self.to_arrow())
@@ -77,14 +77,14 @@ class Frames(ABC):
         self, connection: duckdb.DuckDBPyConnection | None = None
     ) -> duckdb.DuckDBPyRelation:
         """Return a DuckDB relation that streams the rows whenever it is executed."""
-        with _needs("duckdb", "duckdb"):
+        with needs("duckdb", "duckdb"):
             import duckdb  # noqa: PLC0415 - only when it is asked for
 
         return (connection or duckdb).from_arrow(self)
 
     def to_spark(self, spark: ps.SparkSession) -> ps.DataFrame:
         """Return a Spark DataFrame; its rows are read by the executors."""
-        with _needs("pyspark", "plait[spark]"):
+        with needs("pyspark", "plait[spark]"):
             scanner: Callable[[Frames, object], ps.DataFrame] = _scanner("pyspark").load()
         return scanner(self, spark)
 
@@ -121,7 +121,7 @@ def _scanner(engine: str) -> EntryPoint:
 
 
 @contextmanager
-def _needs(library: str, install: str) -> Iterator[None]:
+def needs(library: str, install: str) -> Iterator[None]:
     """Name what to install when a library is not there."""
     try:
         yield

@@ -18,13 +18,16 @@ from plait.files.data_file import LiveFile, live_files
 from plait.model.plan import Snapshot
 from plait.model.schema import column_of, names_of, unknown_column
 from plait.read.ahead import read_ahead
-from plait.read.frames import Frames
+from plait.read.frames import Frames, needs
+from plait.read.native import NativeFiles, duckdb_relation, native_files
 from plait.read.plan import ScanPlan, plan_scan
 from plait.read.slices import SliceReader
 from plait.read.splits import SPLIT_BYTES, ScanSplit, divide
 from plait.storage.port import Store
 
 if TYPE_CHECKING:
+    import duckdb
+
     from plait.read.dataset import ScanDataset
 
 Asked: TypeAlias = tuple[int, Sequence[str], Where, int | None]
@@ -288,6 +291,61 @@ class Scan(Frames):
 
         self.require_unlimited()
         return ScanDataset(self)
+
+    def to_duckdb(
+        self, connection: duckdb.DuckDBPyConnection | None = None
+    ) -> duckdb.DuckDBPyRelation:
+        """Return a DuckDB relation of the scan, which reads whenever it is executed.
+
+        DuckDB reads files on a disk itself, at the speed of its own Parquet reader, and leaves out
+        rows that are hidden. Files are read by Plait where that would not return the same: they
+        have other names or types of columns, the scan has a predicate or a limit, the table is in
+        an object store. The relation, and views that are made of it, keep the files as the scan
+        does.
+
+        Args:
+            connection: where the relation is to be used; None: DuckDB's default connection.
+
+        Raises:
+            CorruptMetadataError: a file is not what the table's metadata says.
+            MissingDependencyError: DuckDB is not installed.
+
+        >>> import duckdb, pyarrow as pa
+        >>> from plait import Table
+        >>> t = Table.create("memory://doc-to-duckdb", "id bigint, v string", record_key=["id"])
+        >>> t.upsert(pa.table({"id": [1, 2], "v": ["a", "b"]})).version
+        1
+        >>> with duckdb.connect() as connection:
+        ...     t.scan().to_duckdb(connection).create_view("trips")
+        ...     connection.execute("SELECT v FROM trips WHERE id > 1").fetchall()
+        [('b',)]
+        """
+        found = None if self._limit is not None else self._native()
+        if found is not None:
+            with needs("duckdb", "duckdb"):
+                import duckdb  # noqa: PLC0415 - only when it is asked for
+            files, rest = found
+            home = duckdb.default_connection() if connection is None else connection
+            try:
+                relation = duckdb_relation(files, rest.to_dataset(), home)
+            except duckdb.Error:  # an older DuckDB, or one that may not look at files
+                relation = None
+            if relation is not None:
+                return relation
+        return super().to_duckdb(connection)
+
+    def _native(self) -> tuple[NativeFiles, Self] | None:
+        """Return the files that another library's reader can read, and a scan of the others.
+
+        Raises:
+            CorruptMetadataError: a file is not what the table's metadata says.
+        """
+        found = native_files(self._store, self._snapshot, self.plan)
+        if found is None:
+            return None
+        rest = type(self)(self._store, found.rest, columns=self._columns)
+        rest.keep(self)
+        return found, rest
 
     def __reduce__(self) -> tuple[Callable[..., Scan], tuple[object, ...]]:
         """Pickle what another process opens anew, under a read pin of its own."""
