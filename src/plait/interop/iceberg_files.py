@@ -14,7 +14,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact
 from functools import cache
 from types import ModuleType
 from typing import Final, TypeAlias
@@ -56,6 +56,8 @@ _PLAIN: Final[Mapping[str, str]] = {
     "timestamp[us]": "timestamp",
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EXACT: Final = Context(prec=100, traps=[Inexact])
+"""Python's own context rounds to 28 digits; decimals have up to 38."""
 _PUFFIN: Final = b"PFA1"
 _T = pa.types
 
@@ -163,7 +165,7 @@ def _bound(text: object, kind: pa.DataType, *, up: bool) -> bytes | None:
             number = 0.0 if up else -0.0
         return struct.pack("<f" if _T.is_float32(kind) else "<d", number)
     if _T.is_decimal128(kind):
-        unscaled = int(Decimal(text).scaleb(kind.scale))
+        unscaled = int(Decimal(text).scaleb(kind.scale, _EXACT))
         size = (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1
         return unscaled.to_bytes(size, "big", signed=True)
     try:
