@@ -17,6 +17,7 @@ MANY_PARAMETERS: dict[str, str] = {
     "src/plait/cli/commands/services.py:clean": "one for each option of the command",
     "src/plait/cli/commands/repush.py:repush": "one for each option of the command",
     "src/plait/cli/commands/sink.py:sink": "one for each option of the command",
+    "src/plait/cli/commands/serve_catalog.py:serve_catalog": "one for each option of the command",
     "src/plait/cli/commands/stream.py:stream": "one for each option of the command",
     "src/plait/cli/commands/tables.py:create": "one for each option of the command",
     "src/plait/table.py:Table.writer": "one argument for each thing a write can be told",

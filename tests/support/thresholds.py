@@ -177,6 +177,10 @@ FORMAT: Final[Mapping[str, str]] = {
 """Parts of a format or of a language, numbers that stand for something, and units."""
 REFUSED: Final[Mapping[str, str]] = {
     "catalog.names": "_CHARACTERS_MAX",
+    "catalog.rest": "TARGET_BYTES_MAX _PAGE_MAX",
+    "catalog.server": (
+        "_TOKEN_BYTES_MAX _TOKEN_CHARACTERS_MIN _HEADER_BYTES_MAX _CONNECTIONS_MAX _THREADS"
+    ),
     "cli.file_options": "_BYTES_MAX _DEPTH_MAX",
     "expr.functions": "_CONCAT_BYTES_MAX",
     "expr.parser": "_TEXT_MAX _TOKENS_MAX _JOINS_MAX DIGITS_MAX _FRAMES",

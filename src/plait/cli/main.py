@@ -44,6 +44,10 @@ ENTRIES = {
     "purge": CommandEntry(
         _CATALOGS, "Delete the files of dropped tables whose grace is over, and that nobody reads."
     ),
+    "serve-catalog": CommandEntry(
+        "plait.cli.commands.serve_catalog",
+        "Serve a catalog to engines that read Iceberg, until it is stopped.",
+    ),
     "describe": CommandEntry(_TABLES, "Show what a table is and how large."),
     "schema": CommandEntry(_TABLES, "List the columns."),
     "files": CommandEntry(_TABLES, "List the live files."),

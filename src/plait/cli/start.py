@@ -11,13 +11,13 @@ import os
 import signal
 import sys
 
-_WAITING = frozenset({"sink", "kafka"})
-"""The words on the command line of such a command."""
+_WAITING = (frozenset({"sink", "kafka"}), frozenset({"serve-catalog"}))
+"""The words on the command line of each such command."""
 
 
 def main() -> int:
     """Run ``tablectl``; return its exit code."""
-    if {*sys.argv[1:]} >= _WAITING:
+    if any(words <= {*sys.argv[1:]} for words in _WAITING):
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, _leave)
     from plait.cli.main import main as run  # noqa: PLC0415 - only now, as the module says
