@@ -114,7 +114,7 @@ def _unsealed(body: bytes, number: int, identity: str) -> Metadata | None:
             int(said["current-schema-id"]),
             int(said["last-updated-ms"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return None
 
 
