@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -70,8 +71,9 @@ class Forked(Service):
         os.write(self._orders.fileno(), b"\n")
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal."""
-        os.kill(self.pid, number)
+        """Send a signal, unless it has ended."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
     def wait(self, timeout_s: float | None = None) -> int | None:
         """Wait until it ends; return its exit code, or None if it goes on."""

@@ -140,7 +140,12 @@ def _refusals_are_confirmed(
             winner = by_version[int(str(facts["version"]))]
             assert str(winner.instant) == facts["theirs"], f"{line}: somebody else won"
             assert winner.operation not in SERVICES, f"{line}: INV-15"
-            _reaches(table, winner.version, [str(name) for name in facts["file_groups"]])
+            groups = [str(name) for name in facts["file_groups"]]
+            if groups:
+                _reaches(table, winner.version, groups)
+            else:  # committed under another layout, where the keys were in other buckets
+                swapped = [e for e in history if e.operation == "repush"]
+                assert any(e.version > winner.version for e in swapped), f"{line}: no place"
         elif kind == "RolledBackError":
             assert nonce in ended, f"{line}: nobody rolled it back"
     return counts
