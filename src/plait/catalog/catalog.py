@@ -143,6 +143,11 @@ class Catalog:
             message = f"there is no catalog at {uri}"
             hint = "Catalog.create(uri) makes one"
             raise TableNotFoundError(message, hint=hint, uri=uri) from error
+        if "://" not in uri:
+            # A path is absolute from here on: the process may go to another directory, where a
+            # drop would find no table, and a purge would forget one that is there.
+            found = handle_of(self._names).store.address.uri
+            self.uri = found.removesuffix(f"/{DIRECTORY}") or "/"
 
     @classmethod
     def create(

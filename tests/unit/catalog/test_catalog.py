@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -280,3 +282,24 @@ def test_an_error_of_the_catalog_is_one_of_a_table(catalog: Catalog) -> None:
             call()
         assert isinstance(told.value, TableNotFoundError)
         assert told.value.hint
+
+
+def test_a_catalog_by_a_relative_path_stays_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INV-18: else a drop finds no table, and a purge forgets one that lives."""
+    monkeypatch.chdir(tmp_path)
+    catalog = Catalog.create("lake")
+    catalog.create_namespace("sales")
+    table = _created(catalog)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    location = catalog.location("sales.trips")
+    assert location.startswith(f"{tmp_path}/lake/tables/")
+    assert catalog.table("sales.trips").scan().count() == 2
+    catalog.drop("sales.trips")
+    with pytest.raises(TableDroppedError):
+        table.append(ROWS)
+    # Any client takes the location that another one says.
+    Catalog("../lake").undrop(location)
+    assert catalog.table("sales.trips").scan().count() == 2
