@@ -87,7 +87,7 @@ class Load:
             # if the shadow has not moved on are the keys repeated in the rows themselves.
             if shadow.progress() != progress:
                 return 0  # they are the rows of another process, which loaded this task
-            raise repeated_keys(shadow) from error
+            raise repeated_keys(shadow, error) from error
         return writer.result.stats.rows_in
 
     def _read(self, part: RowPart) -> Data:
@@ -107,14 +107,16 @@ def _with_row_version(
         yield pa.RecordBatch.from_arrays([*batch.columns, written], schema=schema)
 
 
-def repeated_keys(shadow: Shadow) -> RepushRefusedError:
+def repeated_keys(shadow: Shadow, error: DuplicateKeyError) -> RepushRefusedError:
     """Return the error for rows whose keys are not unique under the layout."""
     places = list(shadow.repush.layout.partition_by)
+    key = next(iter(error.keys), "") if isinstance(error.keys, list) else ""
+    example = f", such as {key}" if key else ""
     if shadow.repush.source is not None:
-        message = f"{shadow.repush.source_name} has rows that share a key"
+        message = f"{shadow.repush.source_name} has rows that share a key{example}"
         hint = "cancel the repush, and remove one of the rows from the source"
         return RepushRefusedError(message, hint=hint, partition_by=places)
     names = ", ".join(places) or "no column"
-    message = f"the table has rows that share a key once it is partitioned by {names}"
+    message = f"the table has rows that share a key once it is partitioned by {names}{example}"
     hint = "cancel the repush; remove one of the rows, or keep the column in partition_by"
     return RepushRefusedError(message, hint=hint, partition_by=places)
