@@ -36,6 +36,7 @@ _ID, _NAME = b"delta.columnMapping.id", b"delta.columnMapping.physicalName"
 _FILE_ID = b"PARQUET:field_id"
 _READ_HERE = frozenset(("deletionVectors", "columnMapping"))
 """Features for which the library has no dataset: these files are read here."""
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 _UNSAID = {
     "rowTracking": "row ids and row tracking",
     "changeDataFeed": "change data",
@@ -74,7 +75,8 @@ def delta_source(
         _require_within(source, place, consent)
         table = deltalake.DeltaTable(place, version=version, storage_options=storage or None)
         origin = _origin(table)
-        if _READ_HERE.intersection(table.protocol().reader_features or ()):
+        _require_no_binary_places(source, table)
+        if _is_read_here(table):
             return _masked(source, place, table, origin, consent)
         dataset = table.to_pyarrow_dataset(parquet_read_options=read_options())
         return replace(FileSource.of(source, dataset, table.version()), origin=origin)
@@ -82,6 +84,29 @@ def delta_source(
         if isinstance(error, TableError):
             raise
         raise unreadable(source, version, error) from error
+
+
+def _is_read_here(table: DeltaTable) -> bool:
+    # Before tables had features, column mapping came with reader version 2, and a property alone
+    # tells whether it is used. The library's dataset would show nulls for every mapped column.
+    mode = table.metadata().configuration.get("delta.columnMapping.mode", "none")
+    features = table.protocol().reader_features or ()
+    return mode != "none" or bool(_READ_HERE.intersection(features))
+
+
+def _require_no_binary_places(source: str, table: DeltaTable) -> None:
+    """Refuse partition columns of bytes: the library returns the escapes of the log as bytes.
+
+    Raises:
+        SchemaMismatchError: there is one.
+    """
+    schema = pa.schema(table.schema().to_arrow())
+    for name in table.metadata().partition_columns:
+        kind = schema.field(name).type
+        if any(test(kind) for test in _BYTES):
+            message = f"{source} is partitioned by {name!r} of type binary, which cannot be read"
+            hint = "partition it by another column with the engine that wrote it, then import it"
+            raise SchemaMismatchError(message, hint=hint, column=name, path=source)
 
 
 def _origin(table: DeltaTable) -> SourceOrigin:
