@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
     import pyarrow.dataset as pads
 
 _WILD = "*?["
-_SKIPPED = ("_", ".")
-"""Names of files that are no data begin so, by the custom of Hive."""
 _TABLES = {
     "/_delta_log/": "a Delta table (name it as delta:PLACE)",
     "/.meta/": "a table of Plait (name its place alone)",
@@ -199,7 +199,7 @@ def parquet_source(
             premises = Premises(source, place_of("file", base), consent)
             for each in found:
                 premises.require(place_of("file", each.path))
-        dataset = _dataset(files, base, found)
+        dataset = _dataset(files, base, found, wanted)
         instants = _with_int96_instants(dataset, wanted)
         if digest is None or digest == _digest(found):
             found_source = FileSource.of(source, dataset, seen=found, instants=instants)
@@ -282,12 +282,21 @@ def _listed(place: str) -> tuple[pafs.FileSystem, str, list[pafs.FileInfo]]:
         each
         for each in listed
         if each.type is pafs.FileType.File
-        and not any(name.startswith(_SKIPPED) for name in each.path[len(base) :].split("/"))
+        and not any(map(_is_no_data, each.path[len(base) :].split("/")))
         and (wild < 0 or fnmatch.fnmatchcase(each.path, path))
     ]
     if not found:
         raise FileNotFoundError("no file is there")
     return files, base, sorted(found, key=lambda each: each.path)
+
+
+def _is_no_data(name: str) -> bool:
+    """Tell files and folders that are no data by the custom of Hive and Spark.
+
+    >>> [_is_no_data(name) for name in ("_SUCCESS", ".crc", "_day=1", "part-0.parquet")]
+    [True, True, False, False]
+    """
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 def _require_plain(listed: Sequence[pafs.FileInfo], base: str) -> None:
@@ -306,17 +315,25 @@ def read_options() -> pads.ParquetReadOptions:
 
 
 def _dataset(
-    files: pafs.FileSystem, base: str, found: Sequence[pafs.FileInfo]
+    files: pafs.FileSystem, base: str, found: Sequence[pafs.FileInfo], wanted: pa.Schema | None
 ) -> pads.FileSystemDataset:
     import pyarrow.dataset as pads  # noqa: PLC0415 - it brings pandas along
 
-    dataset = pads.dataset(
-        [each.path for each in found],
+    paths = [each.path for each in found]
+    read = functools.partial(
+        pads.dataset,
+        paths,
         filesystem=files,
         format=pads.ParquetFileFormat(read_options=read_options()),
-        partitioning="hive",
         partition_base_dir=base,
     )
+    dataset = read(partitioning="hive")
+    texts = _texts(dataset, base, wanted)
+    if texts:
+        places = pads.get_partition_keys(next(dataset.get_fragments()).partition_expression)
+        kinds = {name: dataset.schema.field(name).type for name in places}
+        fields = pa.schema(kinds | dict.fromkeys(texts, pa.string()))
+        dataset = read(partitioning=pads.partitioning(fields, flavor="hive"))
     types = {field.name: field.type for field in dataset.schema}
     for each in dataset.get_fragments():
         placed = pads.get_partition_keys(each.partition_expression)
@@ -327,7 +344,58 @@ def _dataset(
                 message = f"{each.path} lacks column {name!r} of other files, or has it otherwise"
                 hint = "write the files with the same columns, or import them one by one"
                 raise SchemaMismatchError(message, hint=hint, column=name, path=each.path)
+        _require_same_places(each, placed)
     return dataset
+
+
+def _texts(dataset: pads.FileSystemDataset, base: str, wanted: pa.Schema | None) -> set[str]:
+    """Return partition columns that Arrow takes for numbers, and whose values are texts.
+
+    Two places such as ``zip=01234`` and ``zip=1234`` would become one. Where rows go into a column
+    of numbers, as months such as ``month=07`` may, it is the table that says so.
+    """
+    import pyarrow.dataset as pads  # noqa: PLC0415 - it brings pandas along
+
+    found = set()
+    for each in dataset.get_fragments():
+        placed = pads.get_partition_keys(each.partition_expression)
+        for step in each.path[len(base) :].split("/")[:-1]:
+            name, _, text = map(unquote, step.partition("="))
+            value = placed.get(name)
+            if isinstance(value, int) and str(value) != text:
+                found.add(name)
+    if wanted is None:
+        return found
+    return {each for each in found if each not in wanted.names or _is_text(wanted, each)}
+
+
+def _is_text(schema: pa.Schema, name: str) -> bool:
+    kind = schema.field(name).type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _require_same_places(file: pads.ParquetFileFragment, placed: Mapping[str, object]) -> None:
+    """Refuse a file with a partition column of its own, unless all values are its folder's.
+
+    Raises:
+        SchemaMismatchError: it may have others, which Arrow would not show.
+    """
+    for name in sorted(set(placed).intersection(file.physical_schema.names)):
+        footer = file.metadata
+        column = [footer.schema.column(at).path for at in range(footer.num_columns)].index(name)
+        for group in range(footer.num_row_groups):
+            chunk = footer.row_group(group).column(column)
+            said = chunk.statistics
+            value = placed[name]
+            if said is not None and said.has_null_count and said.null_count == chunk.num_values:
+                same = value is None
+            else:
+                whole = said is not None and said.has_null_count and said.null_count == 0
+                same = whole and said.has_min_max and said.min == said.max == value
+            if not same:
+                message = f"{file.path} has column {name!r} beside the {value!r} of its folder"
+                hint = "write the files without the column, or rename the folders"
+                raise SchemaMismatchError(message, hint=hint, column=name, path=file.path)
 
 
 def _with_int96_instants(

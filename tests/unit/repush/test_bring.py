@@ -284,3 +284,97 @@ def test_what_no_table_can_have_is_refused_before_anything_is_written(tmp_path: 
         with pytest.raises(OptionError):
             import_table(str(nothing), str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_columns_mapped_before_delta_had_features_are_not_read_as_nulls(
+    mode: str, tmp_path: Path
+) -> None:
+    """Reader version 2 has column mapping, and names no feature."""
+    old = tmp_path / "old"
+    (old / "_delta_log").mkdir(parents=True)
+    columns = {"id": ("col-7", "long", pa.int64()), "v": ("col-8", "string", pa.string())}
+    fields, stored = [], []
+    for number, (name, (physical, kind, arrow)) in enumerate(columns.items(), start=1):
+        note = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": physical}
+        fields.append({"name": name, "type": kind, "nullable": True, "metadata": note})
+        stored.append(pa.field(physical, arrow, metadata={"PARQUET:field_id": str(number)}))
+    pq.write_table(
+        pa.table([pa.array([1, 2]), pa.array(["x", None])], schema=pa.schema(stored)),
+        old / "f.parquet",
+    )
+    actions = [
+        {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}},
+        {
+            "metaData": {
+                "id": "t",
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": json.dumps({"type": "struct", "fields": fields}),
+                "partitionColumns": [],
+                "configuration": {"delta.columnMapping.mode": mode},
+            }
+        },
+        {
+            "add": {
+                "path": "f.parquet",
+                "partitionValues": {},
+                "size": (old / "f.parquet").stat().st_size,
+                "modificationTime": 1,
+                "dataChange": True,
+            }
+        },
+    ]
+    log = old / "_delta_log" / f"{0:020d}.json"
+    log.write_text("\n".join(map(json.dumps, actions)))
+    import_table(str(old), str(tmp_path / "new"), record_key="id")
+    found = Table.open(str(tmp_path / "new")).scan().to_arrow().sort_by("id").to_pylist()
+    assert found == [{"id": 1, "v": "x"}, {"id": 2, "v": None}]
+
+
+@pytest.mark.parametrize("write", [delta, delta_read_here])
+def test_partitions_of_bytes_in_delta_are_refused(
+    write: Callable[[Path, list[pa.Table]], str], tmp_path: Path
+) -> None:
+    """The library would return the six letters of an escape for each byte."""
+    source = write(tmp_path / "old", [pa.table({"id": [1], "p": [b"a"]})])
+    with pytest.raises(SchemaError, match="partitioned by 'p' of type binary"):
+        import_table(source, str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+def _folders(place: Path, *folders: str, **more: object) -> str:
+    for number, folder in enumerate(folders, start=1):
+        (place / folder).mkdir(parents=True)
+        columns = {"id": [number], **{name: [value] for name, value in more.items()}}
+        pq.write_table(pa.table(columns), place / folder / "0.parquet")
+    return str(place)
+
+
+def test_a_folder_with_leading_zeros_keeps_its_text(tmp_path: Path) -> None:
+    source = _folders(tmp_path / "old", "n=7/zip=01234", "n=8/zip=1234", "n=8/zip=-0")
+    import_table(source, str(tmp_path / "new"))
+    found = Table.open(str(tmp_path / "new")).scan().to_arrow().sort_by("id")
+    assert found["zip"].to_pylist() == ["01234", "1234", "-0"]
+    assert found["n"].to_pylist() == [7, 8, 8]
+
+
+def test_a_folder_whose_name_begins_with_an_underscore_can_be_a_partition(tmp_path: Path) -> None:
+    source = _folders(tmp_path / "old", "_day=1", "_day=2", "_temporary", "_day=3/.x=1")
+    import_table(source, str(tmp_path / "new"))
+    found = Table.open(str(tmp_path / "new")).scan().to_arrow().sort_by("id")
+    assert found["_day"].to_pylist() == [1, 2]
+
+
+def test_a_column_in_the_file_and_in_its_folder_has_to_be_the_same(tmp_path: Path) -> None:
+    same = _folders(tmp_path / "same", "k=a", k="a")
+    assert import_table(same, str(tmp_path / "new")).rows == 1
+    for value in ("b", None, "aa"):
+        other = _folders(tmp_path / f"other-{value}", "k=a", k=pa.scalar(value, pa.string()))
+        with pytest.raises(SchemaError, match="has column 'k' beside the 'a' of its folder"):
+            import_table(other, str(tmp_path / f"new-{value}"))
+
+
+def test_rows_that_share_a_key_are_told_with_the_key(tmp_path: Path) -> None:
+    source = plain(tmp_path / "old", [pa.table({"id": [1, 41, 41]})])
+    with pytest.raises(RepushRefusedError, match=r"share a key, such as \{'id': 41\}"):
+        import_table(source, str(tmp_path / "new"), record_key="id")
