@@ -205,6 +205,7 @@ def import_table(  # noqa: PLR0913 - one parameter an option
     address = located(_address(source))
     options = dict(source_options or {})
     require_no_options(address, options)
+    _require_apart(address, open_store(target, storage_options).address.uri)
     wish = _Wish(
         record_key=None if record_key is None else names_of(record_key, "record_key"),
         partition_by=None if partition_by is None else names_of(partition_by, "partition_by"),
@@ -277,6 +278,18 @@ def _kind_of(place: str) -> str:
     # A table of Plait that is published has the metadata of others too.
     kinds = [kind for kind, is_there in zip(signs.values(), found, strict=True) if is_there]
     return TABLE if TABLE in kinds else next(iter(kinds), PARQUET)
+
+
+def _require_apart(address: SourceAddress, target: str) -> None:
+    """Refuse a target in the directory of its source: a table there would spoil the source.
+
+    Raises:
+        OptionError: it is there; nothing was written.
+    """
+    place = address.place.removeprefix("file://").rstrip("/")
+    if address.kind != TABLE and f"{target}/".startswith(f"{place}/"):
+        message = f"the target {target} is in the directory of its source {address}"
+        raise OptionError(message, hint="choose a target elsewhere", key="target", value=target)
 
 
 def _existing(

@@ -378,3 +378,15 @@ def test_rows_that_share_a_key_are_told_with_the_key(tmp_path: Path) -> None:
     source = plain(tmp_path / "old", [pa.table({"id": [1, 41, 41]})])
     with pytest.raises(RepushRefusedError, match=r"share a key, such as \{'id': 41\}"):
         import_table(source, str(tmp_path / "new"), record_key="id")
+
+
+@pytest.mark.parametrize("inside", ["", "/new", "/a/new"])
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_target_in_its_source_is_refused_and_the_source_stays_readable(
+    scheme: str, inside: str, tmp_path: Path
+) -> None:
+    source = scheme + plain(tmp_path / "old", [pa.table({"id": [1]})])
+    with pytest.raises(OptionError, match="in the directory of its source"):
+        import_table(source, f"{tmp_path}/old{inside}")
+    assert [each.name for each in (tmp_path / "old").iterdir()] == ["0.parquet"]
+    assert import_table(source, f"{tmp_path}/old-2").rows == 1
