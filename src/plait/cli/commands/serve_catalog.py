@@ -13,7 +13,7 @@ from plait.cli.stopping import Stopping
 from plait.cli.view import Facts
 
 _DEFAULTS = Listening()
-_FILE = click.Path(exists=True, dir_okay=False)
+_FILE = click.Path(dir_okay=False)
 
 
 @command(
