@@ -8,14 +8,13 @@ once, and may die anywhere: what one of them did not finish, the next one finds 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.errors import CorruptMetadataError, PublishRefusedError, TableError
+from plait.errors import CorruptMetadataError
 from plait.interop.delta_actions import (
     FEATURES,
     VECTORS,
@@ -37,12 +36,12 @@ from plait.interop.delta_log import (
     vector_identity,
 )
 from plait.interop.publisher import (
-    LOSSES_MAX,
     CaughtUp,
     DecidedVersion,
     Foreign,
+    FormatPublisher,
     KeptRange,
-    PublishedPosition,
+    PublishedVersion,
     commits_since,
     was_unpublished,
 )
@@ -85,131 +84,33 @@ class _Change:
     """What others wrote before it, which it undoes."""
 
 
-class DeltaPublisher:
+class DeltaPublisher(FormatPublisher[Tip]):
     """Brings the Delta log of one table up to date; remembers where the log ends."""
+
+    target = TARGET
+    directory = DIRECTORY
+    title = "a Delta log"
 
     def __init__(self, store: Store, identity: str) -> None:
         """Take the table's store and its identity; nothing is read yet."""
-        self._store, self._identity = store, identity
+        super().__init__(store, identity)
         self._log = DeltaLog(store, identity)
-        self._tip: Tip | None = None
 
-    @property
-    def target(self) -> str:
-        """The format as the property ``publish`` names it."""
-        return TARGET
+    def _find_end(self, is_ours: Callable[[PublishedVersion], bool]) -> Tip:
+        return self._log.look(is_ours)
 
-    @property
-    def version(self) -> int | None:
-        """The newest version of the table that the log is known to show; None for none."""
-        return None if self._tip is None or self._tip.mark is None else self._tip.mark.version
+    def _is_of(self, state: TableState, found: PublishedVersion) -> bool:
+        known = isinstance(found, Mark) and found.features <= FEATURES
+        return known and super()._is_of(state, found)
 
-    def look(self, state: TableState, refresh: Callable[[], TableState]) -> tuple[Tip, TableState]:
-        """Find the end of the log anew, and the state of the table that it was judged by.
+    def _is_large(self, state: TableState) -> bool:
+        return state.files > INLINE_FILES_MAX
 
-        A version is decided before it is published. So if the log shows more than the state has,
-        the head is looked at once more, after the log: what goes beyond that as well is of a
-        history that was cut off.
-
-        Raises:
-            PublishRefusedError: there is a log, and it never was this table's.
-            CorruptMetadataError: there is something that is no log.
-        """
-        seen, fresh = state, False
-
-        def is_ours(mark: Mark) -> bool:
-            nonlocal seen, fresh
-            if mark.version > seen.version and not fresh:
-                seen, fresh = refresh(), True
-            return self._is_of(seen, mark)
-
-        tip = self._log.look(is_ours)
-        if not tip.known:
-            raise PublishRefusedError(
-                f"{DIRECTORY} has a Delta log that this table did not write",
-                hint="move it away, or publish the table no longer: publish=''",
-                target=TARGET,
-                change="the log",
-            )
-        self._tip = tip if tip.mark is not None else None
-        return tip, seen
-
-    def find_position(
-        self, state: TableState, refresh: Callable[[], TableState]
-    ) -> tuple[PublishedPosition, TableState]:
-        """Look anew how far the log is, and at which state that was judged; see ``look``."""
-        tip, state = self.look(state, refresh)
-        mark, foreign = tip.mark, len(tip.foreign)
-        if mark is None:
-            return PublishedPosition(None, foreign=foreign), state
-        return PublishedPosition(mark.version, mark.time_ms, foreign), state
-
-    def _is_of(self, state: TableState, mark: Mark) -> bool:
-        """Tell whether a commit shows a version of this history."""
-        if mark.version > state.version or not mark.features <= FEATURES:
-            return False
-        columns = ("version", "instant", "schema_id")
-        rows = state.commits(self._store, since=mark.version - 1, columns=columns)
-        found = rows.filter(pc.equal(rows["version"], mark.version)).to_pylist()
-        at = [(each["instant"], each["schema_id"]) for each in found]
-        return at == [(mark.instant, mark.schema_id)]
-
-    def catch_up(
-        self,
-        state: TableState,
-        *,
-        late: Callable[[], bool],
-        refresh: Callable[[], TableState],
-        whole: bool = False,
-    ) -> CaughtUp:
-        """Publish what is missing up to the version of a state, oldest first.
-
-        Args:
-            state: the table at its newest version.
-            late: tells when to stop; asked between versions.
-            refresh: looks at the head, and returns its state.
-            whole: also look for what others wrote, where nothing is missing.
-
-        Raises:
-            StorageError: the store failed; what was published stands.
-            CorruptMetadataError: something in the log is no log.
-            PublishRefusedError: the log never was this table's.
-        """
-        with _translated():
-            return self._catch_up(state, late, refresh, whole=whole)
-
-    def _catch_up(
-        self,
-        state: TableState,
-        late: Callable[[], bool],
-        refresh: Callable[[], TableState],
-        *,
-        whole: bool,
-    ) -> CaughtUp:
-        progress = CaughtUp()
-        tip = None if whole else self._tip or self._guess(state)
-        if tip is None:
-            tip, state = self.look(state, refresh)
-        losses = 0
-        while not late() and losses < LOSSES_MAX:
-            mark = tip.mark
-            if mark is not None and mark.version >= state.version and not tip.foreign:
-                break
-            before, big = tip, not whole and state.files > INLINE_FILES_MAX
-            for then in self._publish(state, tip, progress, big=big):
-                self._tip = tip = then
-                if late():
-                    return progress
-            if tip is before and big:
-                break
-            if tip is before:  # lost the very first number
-                losses += 1
-                tip, state = self.look(state, refresh)
-        if whole and tip.mark is not None and tip.mark.version == state.version:
-            interval = state.table.options.count("checkpoint.interval")
-            if self._log.checkpoint_lag(tip.number) >= interval:
-                self._log.put_checkpoint(tip.number, self._all(state, tip.mark))
-        return progress
+    def _settle(self, state: TableState, end: Tip) -> None:
+        """Write a checkpoint, if readers would read many commits without one."""
+        interval = state.table.options.count("checkpoint.interval")
+        if end.ours is not None and self._log.checkpoint_lag(end.number) >= interval:
+            self._log.put_checkpoint(end.number, self._all(state, end.ours))
 
     def _guess(self, state: TableState) -> Tip | None:
         """Look for the version before in the place where it usually is: one read, no listing."""
@@ -221,13 +122,9 @@ class DeltaPublisher:
         return Tip(number, mark)
 
     def _publish(
-        self, state: TableState, tip: Tip, progress: CaughtUp, *, big: bool
+        self, state: TableState, tip: Tip, progress: CaughtUp, *, whole: bool
     ) -> Iterator[Tip]:
-        """Publish the versions after the end of the log; stop where a number is lost.
-
-        ``big``: stop as well where all live files would have to be written out.
-        """
-        mark = tip.mark
+        mark = tip.ours
         commits = commits_since(self._store, state, -1 if mark is None else mark.version)
         if mark is None and state.version == 0 and tip.number == tip.checkpoint == -1:
             first = commits[0]
@@ -237,8 +134,8 @@ class DeltaPublisher:
             return
         strange = tip.checkpoint > tip.number + 1  # a reader would start from it
         leaps = mark is None or strange or self._must_leap(state, mark, commits)
-        if big and (leaps or tip.foreign):
-            return
+        if not whole and self._is_large(state) and (leaps or tip.foreign):
+            return  # all live files would have to be written out
         foreign = None if leaps else self._foreign(tip)
         if mark is None or leaps or (tip.foreign and foreign is None):
             commits = commits or commits_since(self._store, state, state.version - 1)
@@ -253,9 +150,9 @@ class DeltaPublisher:
         for commit in commits:
             files = changed.filter(pc.equal(changed["at"], commit.version))
             then = self._step(state, tip, mark, _Change(commit, files, foreign), progress)
-            if then is None or then.mark is None:
+            if then is None or then.ours is None:
                 return
-            tip, mark, foreign = then, then.mark, None
+            tip, mark, foreign = then, then.ours, None
             yield then
 
     def _must_leap(self, state: TableState, mark: Mark, missing: Sequence[DecidedVersion]) -> bool:
@@ -295,26 +192,22 @@ class DeltaPublisher:
         )
         return protocol(mark.features), table
 
-    def trim(
+    def _trim(
         self, state: TableState, kept: KeptRange, refresh: Callable[[], TableState]
     ) -> list[str]:
-        """Take the versions before a horizon out of the log; return the files that went.
-
-        A checkpoint of the first version that stays comes first, then the older files go.
-        """
+        """Write a checkpoint of the first version that stays; then the older files go."""
         horizon = kept.horizon
-        with _translated():
-            tip, state = self.look(state, refresh)
-            if tip.mark is None or tip.mark.version < horizon:
-                return []
-            number = tip.number - len(tip.foreign) - (tip.mark.version - horizon)
-            for at in (each for each in self._log.commits() if each >= number):
-                mark = self._log.mark_of(self._log.find(at) or b"")
-                if mark is not None and mark.version >= horizon and self._is_of(state, mark):
-                    if not self._log.is_oldest(at):
-                        self._log.put_checkpoint(at, self._all(state, mark))
-                    return self._log.trim(at)
+        tip, state = self.look(state, refresh)
+        if tip.ours is None or tip.ours.version < horizon:
             return []
+        number = tip.number - len(tip.foreign) - (tip.ours.version - horizon)
+        for at in (each for each in self._log.commits() if each >= number):
+            mark = self._log.mark_of(self._log.find(at) or b"")
+            if mark is not None and mark.version >= horizon and self._is_of(state, mark):
+                if not self._log.is_oldest(at):
+                    self._log.put_checkpoint(at, self._all(state, mark))
+                return self._log.trim(at)
+        return []
 
     # --- one version ---------------------------------------------------------------------------
 
@@ -440,7 +333,7 @@ class DeltaPublisher:
         self, state: TableState, tip: Tip, commit: DecidedVersion, progress: CaughtUp
     ) -> Tip | None:
         """Publish the newest version alone: a checkpoint of it, then its commit."""
-        before = tip.mark
+        before = tip.ours
         # A reader that has applied what others wrote must not go on from there: it meets a gap.
         after = tip.number + (2 if tip.foreign else 1)
         if before is None:
@@ -465,19 +358,6 @@ class DeltaPublisher:
         if then is not None:
             progress.left_out += left
         return then
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """Turn what a hostile log makes Python raise into CorruptMetadataError."""
-    try:
-        yield
-    except (ValueError, TypeError, KeyError, ArithmeticError, pa.ArrowException) as error:
-        if isinstance(error, TableError):
-            raise
-        message = f"{DIRECTORY} cannot be understood: {type(error).__name__}: {str(error)[:100]}"
-        hint = "look for files that others wrote there, and delete them"
-        raise CorruptMetadataError(message, hint=hint, path=DIRECTORY) from error
 
 
 def _schema_at(state: TableState, number: int) -> DeltaSchema:

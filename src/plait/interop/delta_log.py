@@ -110,7 +110,7 @@ class Tip:
 
     number: int
     """The number of the last commit in the log; -1 if it has none."""
-    mark: Mark | None = None
+    ours: Mark | None = None
     """What the last commit of ours says; None if there is none."""
     foreign: tuple[int, ...] = ()
     """The numbers of the commits after it, oldest first, which others wrote."""
@@ -119,9 +119,14 @@ class Tip:
     known: bool = True
     """Whether some commit is of this table, or the log is empty."""
 
+    @property
+    def others(self) -> int:
+        """How many commits of others are still to be undone."""
+        return len(self.foreign)
+
     def then(self, number: int, mark: Mark) -> Tip:
         """Return the end once a commit of ours is the last one."""
-        return replace(self, number=number, mark=mark, foreign=())
+        return replace(self, number=number, ours=mark, foreign=())
 
 
 class _Names(NamedTuple):

@@ -10,14 +10,13 @@ from __future__ import annotations
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.errors import CorruptMetadataError, PublishRefusedError, StorageError, TableError
+from plait.errors import CorruptMetadataError, StorageError
 from plait.files.data_file import parse_path
 from plait.files.deletion import encode, load_masked
 from plait.interop.iceberg_files import (
@@ -58,8 +57,9 @@ from plait.interop.publisher import (
     CaughtUp,
     DecidedVersion,
     Foreign,
+    FormatPublisher,
     KeptRange,
-    PublishedPosition,
+    PublishedVersion,
     commits_since,
     was_unpublished,
 )
@@ -147,78 +147,26 @@ class _Attempt:
         return f"{DIRECTORY}/x-{self.number}-{self.files}-{self.nonce}.{extension}"
 
 
-class IcebergPublisher:
+class IcebergPublisher(FormatPublisher[NewestMetadata]):
     """Brings the Iceberg metadata of one table up to date; remembers the newest."""
+
+    target = TARGET
+    directory = DIRECTORY
+    title = "Iceberg metadata"
 
     def __init__(self, store: Store, identity: str, ids: Ids) -> None:
         """Take the table's store and its identity; nothing is read yet."""
-        self._store, self._identity, self._ids = store, identity, ids
+        super().__init__(store, identity)
+        self._ids = ids
         self._directory = MetadataDirectory(store, identity)
-        self._tip: NewestMetadata | None = None
-
-    @property
-    def target(self) -> str:
-        """The format as the property ``publish`` names it."""
-        return TARGET
-
-    @property
-    def version(self) -> int | None:
-        """The newest version that is known to be published; None for none."""
-        return None if self._tip is None or self._tip.ours is None else self._tip.ours.version
 
     # --- where it ends -------------------------------------------------------------------------
 
-    def look(
-        self, state: TableState, refresh: Callable[[], TableState]
-    ) -> tuple[NewestMetadata, TableState]:
-        """Find the newest metadata anew, and the state of the table that it was judged by.
+    def _find_end(self, is_ours: Callable[[PublishedVersion], bool]) -> NewestMetadata:
+        return self._directory.look(is_ours)
 
-        A version is decided before it is published. So if the metadata shows more than the state
-        has, the head is looked at once more: what goes beyond that as well is of a history that was
-        cut off.
-
-        Raises:
-            PublishRefusedError: there is metadata, and it never was this table's.
-        """
-        seen, fresh = state, False
-
-        def is_ours(found: Metadata) -> bool:
-            nonlocal seen, fresh
-            if found.version > seen.version and not fresh:
-                seen, fresh = refresh(), True
-            return self._is_of(seen, found)
-
-        tip = self._directory.look(is_ours)
-        if not tip.known:
-            raise PublishRefusedError(
-                f"{DIRECTORY} has Iceberg metadata that this table did not write",
-                hint="move it away, or publish the table as Iceberg no longer",
-                target=TARGET,
-                change="the metadata",
-            )
-        self._tip = tip if tip.ours is not None else None
-        return tip, seen
-
-    def _is_of(self, state: TableState, found: Metadata) -> bool:
-        """Tell whether metadata shows a version of this history."""
-        if found.version > state.version:
-            return False
-        at = [
-            (each.version, each.instant, each.schema_id)
-            for each in commits_since(self._store, state, found.version - 1)[:1]
-        ]
-        return at == [(found.version, found.instant, found.schema_id)]
-
-    def find_position(
-        self, state: TableState, refresh: Callable[[], TableState]
-    ) -> tuple[PublishedPosition, TableState]:
-        """Look anew how far it is, and at which state that was judged; see ``look``."""
-        with _translated():
-            tip, state = self.look(state, refresh)
-        ours, foreign = tip.ours, len(tip.foreign) + len(tip.strange)
-        if ours is None:
-            return PublishedPosition(None, foreign=foreign), state
-        return PublishedPosition(ours.version, ours.time_ms, foreign), state
+    def _require_library(self) -> None:
+        load_avro()
 
     def newest(
         self, state: TableState, refresh: Callable[[], TableState]
@@ -228,64 +176,12 @@ class IcebergPublisher:
         Raises:
             PublishRefusedError: as ``look``.
         """
-        with _translated():
-            tip, _ = self.look(state, refresh)
+        tip, _ = self.look(state, refresh)
         if tip.ours is None:
             return None
         return f"{self._location()}/{metadata_path(tip.ours.number)}", tip.ours.said
 
     # --- catching up ---------------------------------------------------------------------------
-
-    def catch_up(
-        self,
-        state: TableState,
-        *,
-        late: Callable[[], bool],
-        refresh: Callable[[], TableState],
-        whole: bool = False,
-    ) -> CaughtUp:
-        """Publish what is missing up to the version of a state, oldest first.
-
-        Args:
-            state: the table at its newest version.
-            late: tells when to stop; asked between versions.
-            refresh: looks at the head, and returns its state.
-            whole: also look for what others wrote, where nothing is missing.
-
-        Raises:
-            MissingDependencyError: fastavro is not installed.
-            StorageError: the store failed; what was published stands.
-            CorruptMetadataError: something in the directory cannot be understood.
-            PublishRefusedError: the metadata never was this table's.
-        """
-        load_avro()
-        with _translated():
-            return self._catch_up(state, late, refresh, whole=whole)
-
-    def _catch_up(
-        self,
-        state: TableState,
-        late: Callable[[], bool],
-        refresh: Callable[[], TableState],
-        *,
-        whole: bool,
-    ) -> CaughtUp:
-        progress, losses = CaughtUp(), 0
-        tip = None if whole else self._tip or self._guess(state)
-        if tip is None:
-            tip, state = self.look(state, refresh)
-        while not late() and losses < LOSSES_MAX:
-            if tip.ours is not None and tip.ours.version >= state.version and tip.clean:
-                break
-            before = tip
-            for then in self._publish(state, tip, progress):
-                self._tip = tip = then
-                if late():
-                    return progress
-            if tip is before:
-                losses += 1
-                tip, state = self.look(state, refresh)
-        return progress
 
     def _guess(self, state: TableState) -> NewestMetadata | None:
         found = self._directory.guess()
@@ -294,9 +190,9 @@ class IcebergPublisher:
         return NewestMetadata(found.number, found)
 
     def _publish(
-        self, state: TableState, tip: NewestMetadata, progress: CaughtUp
+        self, state: TableState, tip: NewestMetadata, progress: CaughtUp, *, whole: bool
     ) -> Iterator[NewestMetadata]:
-        """Publish the versions after the newest metadata; stop where a number is lost."""
+        del whole  # what is large is published on a thread, too
         ours = tip.ours
         missing = commits_since(self._store, state, -1 if ours is None else ours.version)
         if ours is None or self._must_leap(state, ours, missing):
@@ -676,37 +572,30 @@ class IcebergPublisher:
 
     # --- clean ---------------------------------------------------------------------------------
 
-    def trim(
+    def _trim(
         self, state: TableState, kept: KeptRange, refresh: Callable[[], TableState]
     ) -> list[str]:
-        """Name no version any more that a clean lets go of; return the files that went.
+        """Publish metadata that does not name what goes; then sweep.
 
-        First metadata is published that does not name them. Then older metadata goes, if it names a
-        version whose files go; then lists of such versions; and then what no list names. So what a
-        crash leaves names nothing that is gone.
+        Older metadata goes, if it names a version whose files go; then lists of such versions; and
+        then what no list names. So what a crash leaves names nothing that is gone.
 
         What is deleted was written for a number that is decided. Whoever publishes later begins
         with the newest metadata, so he names none of it.
-
-        Raises:
-            As ``catch_up``.
         """
-        load_avro()
-        with _translated():
-            for _ in range(LOSSES_MAX):
-                tip, state = self.look(state, refresh)
-                if tip.ours is None or tip.ours.version < kept.horizon:
-                    return []
-                shown = KeptVersions(kept.horizon, _saved(state))
-                if tip.clean and all(shown.has(each) for each in versions_of(tip.ours)):
-                    final = KeptVersions(kept.final, _saved(state))
-                    return sweep(self._store, self._directory, tip.ours, final)
-                newest = commits_since(self._store, state, tip.ours.version - 1)[0]
-                self._put(
-                    state, tip, newest, CHANGED.empty_table(), CaughtUp(), oldest=kept.horizon
-                )
-            message = f"other publishers were first {LOSSES_MAX} times"
-            raise StorageError(message, hint="nothing was deleted; run the clean again")
+        for _ in range(LOSSES_MAX):
+            tip, state = self.look(state, refresh)
+            if tip.ours is None or tip.ours.version < kept.horizon:
+                return []
+            shown = KeptVersions(kept.horizon, _saved(state))
+            if tip.clean and all(shown.has(each) for each in versions_of(tip.ours)):
+                final = KeptVersions(kept.final, _saved(state))
+                return sweep(self._store, self._directory, tip.ours, final)
+            newest = commits_since(self._store, state, tip.ours.version - 1)[0]
+            unchanged = CHANGED.empty_table()
+            self._put(state, tip, newest, unchanged, CaughtUp(), oldest=kept.horizon)
+        message = f"other publishers were first {LOSSES_MAX} times"
+        raise StorageError(message, hint="nothing was deleted; run the clean again")
 
 
 def _saved(state: TableState) -> frozenset[int]:
@@ -715,19 +604,6 @@ def _saved(state: TableState) -> frozenset[int]:
 
 _NUMBERS: Final = ("snapshot_id", "sequence_number", "file_sequence_number")
 _STATES: Final = ((ADDED, "added"), (EXISTING, "existing"), (DELETED, "deleted"))
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """Turn what hostile metadata makes Python raise into CorruptMetadataError."""
-    try:
-        yield
-    except (ValueError, TypeError, KeyError, IndexError, ArithmeticError) as error:
-        if isinstance(error, TableError):
-            raise
-        message = f"{DIRECTORY} cannot be understood: {type(error).__name__}: {str(error)[:100]}"
-        hint = "look for files that others wrote there, and delete them"
-        raise CorruptMetadataError(message, hint=hint, path=DIRECTORY) from error
 
 
 def _operation(commit: DecidedVersion, changed: pa.Table | None) -> str:

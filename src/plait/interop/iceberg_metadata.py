@@ -134,9 +134,14 @@ class NewestMetadata:
     """Whether some metadata is of this table, or there is none."""
 
     @property
+    def others(self) -> int:
+        """How many commits of others are still to be undone."""
+        return len(self.foreign) + len(self.strange)
+
+    @property
     def clean(self) -> bool:
         """Whether nothing is to be undone."""
-        return not self.foreign and not self.strange
+        return not self.others
 
     def then(self, ours: Metadata) -> NewestMetadata:
         """Return the end once metadata of ours is the newest."""

@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from plait.errors import MissingDependencyError, PublishRefusedError, TableError
@@ -81,7 +81,7 @@ class PublicationStatus(Plain):
     """Why it cannot be read."""
 
 
-_PUBLISHERS: WeakKeyDictionary[StateCache, dict[str, FormatPublisher]] = WeakKeyDictionary()
+_PUBLISHERS: WeakKeyDictionary[StateCache, dict[str, FormatPublisher[Any]]] = WeakKeyDictionary()
 """What each client of this process remembers of the ends of its table's publications."""
 DEFERRED: Final = (ICEBERG,)
 """Formats that a client publishes on a thread of its own, after its commit."""
@@ -141,7 +141,7 @@ def catch_up(handle: TableHandle) -> PublishReport:
 
 def _catch_up(
     handle: TableHandle,
-    publisher: FormatPublisher,
+    publisher: FormatPublisher[Any],
     *,
     within_s: float = math.inf,
     whole: bool = False,
@@ -176,7 +176,7 @@ def iceberg_publisher(handle: TableHandle) -> IcebergPublisher:
     return IcebergPublisher(handle.plain_store, handle.identity, handle.ports.ids)
 
 
-def _publisher(handle: TableHandle, target: str) -> FormatPublisher:
+def _publisher(handle: TableHandle, target: str) -> FormatPublisher[Any]:
     return delta_publisher(handle) if target == DELTA else iceberg_publisher(handle)
 
 
