@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from plait.errors import MissingDependencyError, TableError
+from plait.errors import MissingDependencyError, SchemaMismatchError, TableError
 from plait.model.consent import AllowedAddress, Consent
 from plait.repush.imports import FOREIGN, Premises, place_of, reading, unreadable
 from plait.repush.parts import NO_ORIGIN, RowPart, SourceOrigin, spans
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyiceberg.io.pyarrow import ArrowScan, PyArrowFile, PyArrowFileIO
     from pyiceberg.table import FileScanTask, StaticTable
     from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.types import IcebergType
+    from pyiceberg.types import IcebergType, NestedField
 
 _METADATA = ".metadata.json"
 _HINT_MAX = 1000
@@ -88,6 +88,7 @@ def iceberg_source(
         MissingDependencyError: the package pyiceberg is not installed.
         OptionError: there is no Iceberg table.
         RepushRefusedError: the snapshot is gone.
+        SchemaMismatchError: the library would read nulls of a column as something else.
     """
     try:
         from pyiceberg.exceptions import RESTError  # noqa: F401, PLC0415 - fails if it is not there
@@ -107,6 +108,7 @@ def iceberg_source(
             () if not version else tuple(sorted(scan.plan_files(), key=lambda t: t.file.file_path))
         )
         projection = scan.projection()
+        _require_nulls_are_kept(source, projection.fields)
         reader = ArrowScan(table.metadata, table.io, projection, scan.row_filter)
         counts = tuple(_count(reader, task) for task in tasks)
         schema = schema_to_pyarrow(projection, include_field_ids=False)
@@ -141,25 +143,41 @@ def _origin(metadata: TableMetadata) -> SourceOrigin:
         lost.append("its sort order is not brought over: use the property cluster.by")
     if any(each.write_default is not None for each in schema.fields):
         lost.append("defaults of columns are not brought over")
-    # https://github.com/apache/arrow/issues/38809, and what pyiceberg does about it.
-    lost += [
-        f"a null list in {each.name} becomes an empty one: pyiceberg reads it so"
-        for each in schema.fields
-        if _has_struct_list(each.field_type)
-    ]
     return SourceOrigin(tuple(places), lost=tuple(lost))
 
 
-def _has_struct_list(kind: IcebergType) -> bool:
-    """Tell whether there are lists of structs in a type."""
-    members = getattr(kind, "fields", ())
-    parts = [each.field_type for each in members] or [
-        getattr(kind, name)
-        for name in ("element_type", "key_type", "value_type")
-        if hasattr(kind, name)
-    ]
-    of_structs = hasattr(kind, "element_type") and hasattr(kind.element_type, "fields")
-    return of_structs or any(map(_has_struct_list, parts))
+_INNER = ("element_field", "key_field", "value_field")
+"""What lists and maps have inside: of a map the values last."""
+
+
+def _require_nulls_are_kept(source: str, columns: Iterable[NestedField]) -> None:
+    """Refuse a column in which the library would read null as empty.
+
+    It builds lists of structs, and maps to structs, anew without their nulls, at every depth
+    (https://github.com/apache/iceberg-python/issues/3833).
+
+    Raises:
+        SchemaMismatchError: there is one.
+    """
+    for column in columns:
+        if _loses_nulls(column):
+            message = (
+                f"{source} has column {column.name!r} with lists of structs, or maps to structs, "
+                "that may be null: pyiceberg would read null as empty"
+            )
+            hint = "write its rows as Parquet with the engine that wrote them, and take those"
+            raise SchemaMismatchError(message, hint=hint, column=column.name, path=source)
+
+
+def _loses_nulls(field: NestedField) -> bool:
+    kind = field.field_type
+    inner = [getattr(kind, name) for name in _INNER if hasattr(kind, name)]
+    anew = bool(inner) and bool(_members(inner[-1].field_type))
+    return (anew and not field.required) or any(map(_loses_nulls, (*_members(kind), *inner)))
+
+
+def _members(kind: IcebergType) -> tuple[NestedField, ...]:
+    return getattr(kind, "fields", ())
 
 
 def _open(allowed: AllowedAddress, options: dict[str, str], consent: Consent) -> StaticTable:
