@@ -596,6 +596,7 @@ class CommitError(TableError, code="commit"):
 class ConflictError(CommitError, code="conflict"):
     """Another commit touched the same data. Facts: ours, theirs, version, file_groups, verdict.
 
+    Of several, ``version`` was the worst; ``file_groups`` are the places of all ``versions``.
     Nothing of the refused commit is visible; its files are deleted.
     """
 

@@ -44,6 +44,7 @@ from tests.support.repushing import (
 _NAMES = itertools.count()
 RETAINED = 6
 """So many versions can be read for sure."""
+BY_PREDICATE = ("where", "update")
 OPERATIONS = ("upsert", "insert", "overwrite", "where", "update", "delete", "partial", "merge")
 
 layouts = st.builds(
@@ -155,7 +156,25 @@ class RepushMachine(RuleBasedStateMachine):
             if idle and ours.writer.result.version == ours.base:
                 self._remember()
                 return
-            self._landed(ours.writer.result.version, ours.act.applied(self.now, self.layout))
+            self._landed(ours.writer.result.version, self._left_by(ours))
+
+    def _left_by(self, ours: Open) -> Rows:
+        """Return the rows after a commit; INV-07: its predicate chose from one version."""
+        left = ours.act.applied(self.now, self.layout)
+        entry = self.table.inspect.history()[0]
+        assert entry.version == ours.writer.result.version
+        met = entry.client.get("conflicts", [])
+        assert isinstance(met, list)
+        if ours.act.operation not in BY_PREDICATE or {each["verdict"] for each in met} - {"carry"}:
+            return left  # all of it ran again, on the newest rows
+        # Under snapshot isolation rows that came in meanwhile stay as they are, in buckets in which
+        # the predicate held for none. Those for which it held are as they were, or it had met.
+        then = self.past[ours.base]
+        chosen = {self.layout.identity(row): row for row in then.values() if ours.act.chooses(row)}
+        assert all(self.now.get(key) == row for key, row in chosen.items())
+        return {key: row for key, row in self.now.items() if key not in chosen} | {
+            key: row for key, row in left.items() if key in chosen
+        }
 
     @precondition(lambda self: self.open)
     @rule(at=st.integers(0, 2))

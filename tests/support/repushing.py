@@ -156,7 +156,7 @@ class Act:
             case "overwrite":
                 left = {layout.identity(row): row for row in self.given}
             case "where":
-                left = {key: row for key, row in rows.items() if row.id >= self.limit}
+                left = {key: row for key, row in rows.items() if not self.chooses(row)}
             case "update":
                 left = {key: self._updated(row) for key, row in rows.items()}
             case "delete":
@@ -175,8 +175,12 @@ class Act:
                 raise AssertionError(name)
         return left
 
+    def chooses(self, row: Row) -> bool:
+        """Tell whether the predicate of an operation by predicate holds for a row."""
+        return row.id < self.limit
+
     def _updated(self, row: Row) -> Row:
-        return row._replace(v=_plus(row.v, 1000)) if row.id < self.limit else row
+        return row._replace(v=_plus(row.v, 1000)) if self.chooses(row) else row
 
     def _merge(self, left: Rows, layout: Layout) -> None:
         for row in self.given:

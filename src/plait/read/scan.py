@@ -316,7 +316,7 @@ class Scan(Frames):
         >>> t.upsert(pa.table({"id": [1, 2], "v": ["a", "b"]})).version
         1
         >>> with duckdb.connect() as connection:
-        ...     t.scan().to_duckdb(connection).create_view("trips")
+        ...     _ = t.scan().to_duckdb(connection).create_view("trips")
         ...     connection.execute("SELECT v FROM trips WHERE id > 1").fetchall()
         [('b',)]
         """

@@ -10,6 +10,8 @@ purpose (INV-16).
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from plait.definition.policy import Verdict
 from plait.errors import (
     CommitError,
@@ -22,7 +24,7 @@ from plait.errors import (
     StreamError,
     UndoneError,
 )
-from plait.model.bucket import partition_path
+from plait.model.bucket import BucketId, partition_path
 from plait.model.contract import Contract
 from plait.model.decision import ReadSet
 from plait.model.instant import Instant
@@ -177,8 +179,7 @@ def conflict_error(
     conflicts = sorted(conflicts, key=lambda each: -order.index(each.verdict))
     first = conflicts[0]
     theirs = first.theirs
-    groups = sorted({b for c in conflicts for b in c.buckets}, key=str)
-    shown = [f"{partition_path(p)}/{bucket}" for p, bucket in groups]
+    shown = _places(first.buckets)
     retry = first.verdict is not Verdict.INCOMPATIBLE
     message = (
         f"version {theirs.version} ({theirs.operation} by {theirs.instant}) was first"
@@ -200,7 +201,11 @@ def conflict_error(
         theirs=str(theirs.instant),
         version=theirs.version,
         versions=[c.theirs.version for c in conflicts],
-        file_groups=shown,
+        file_groups=_places({b for c in conflicts for b in c.buckets}),
         verdict=first.verdict.value,
         operation=theirs.operation.value,
     )
+
+
+def _places(buckets: Collection[BucketId]) -> list[str]:
+    return [f"{partition_path(p)}/{bucket}" for p, bucket in sorted(buckets, key=str)]

@@ -26,7 +26,7 @@ from plait.model.decision import (
 from plait.model.instant import Action, Instant, Operation
 from plait.model.plan import TableLayout, TableSpec
 from plait.model.schema import Schema
-from plait.txn.conflict import Compare, Judge
+from plait.txn.conflict import OTHER_LAYOUT, Compare, Conflict, Judge
 from plait.txn.keys import KeyOverlap
 from plait.txn.matrix import DATA, HARMLESS, KINDS, MATRIX, REWRITES, WRITERS, Kind
 from plait.txn.refusal import conflict_error
@@ -321,6 +321,18 @@ def test_the_error_names_the_winner_and_the_place() -> None:
     assert error.theirs == str(Instant.at(7, "b" * 16))
     assert (error.operation, error.verdict) == ("upsert", "retry")
     assert [group.rsplit("/")[-1] for group in error.file_groups] == ["0", "1"]  # type: ignore[attr-defined]  # a fact
+
+
+def test_the_error_puts_no_winner_where_another_one_was() -> None:
+    moved = Conflict(theirs(BUCKETS, A0, version=7), Verdict.RETRY, frozenset(), OTHER_LAYOUT)
+    met = judge(BUCKETS, A1).conflict_with(theirs(BUCKETS, A1, version=9))
+    assert met is not None
+    error = conflict_error(Instant.at(1, "a" * 16), [moved, met])
+    assert isinstance(error, RetryableConflictError)
+    assert error.version == 7
+    assert error.message.endswith(f"was first: {OTHER_LAYOUT}")
+    assert error.versions == [7, 9]
+    assert [group.rsplit("/")[-1] for group in error.file_groups] == ["1"]
 
 
 def test_a_meeting_that_cannot_be_retried_says_so() -> None:
