@@ -71,19 +71,29 @@ def named() -> Golden:
 
 def published() -> Golden:
     """A Delta log beside the files; columns get other names, old ones come back, types widen."""
+    return _published("published", "delta", "1h")
+
+
+def published_iceberg() -> Golden:
+    """The same with Iceberg metadata, which only the calls below write, not a thread."""
+    return _published("published_iceberg", "iceberg", "0s")
+
+
+def _published(name: str, target: str, deadline: str) -> Golden:
     golden = Golden(
-        "published",
+        name,
         "id bigint, v int, s struct<a:int,b:string>",
         record_key=("id",),
         table_type="mor",
         buckets=1,
-        properties={"publish": "delta", "publish.deadline": "1h", "checkpoint.interval": 3},
+        properties={"publish": target, "publish.deadline": deadline, "checkpoint.interval": 3},
     )
     table, rows = golden.table, dict[int, Row]()
     table.maintenance.publish()
 
     def told() -> None:
         golden.shows(rows.values())
+        table.maintenance.publish()
 
     rows |= {k: {"id": k, "v": k, "s": {"a": k, "b": "old"}} for k in range(4)}
     table.upsert(golden.arrow(rows.values()))

@@ -20,7 +20,7 @@ from unittest import mock
 import pyarrow as pa
 
 from plait import Insert, Table, Update
-from tests.compat.columns import dropped, generated, named, published
+from tests.compat.columns import dropped, generated, named, published, published_iceberg
 from tests.compat.combined import combined, downgraded, upgraded
 from tests.compat.golden import Golden, Row, by
 from tests.compat.indexed import indexed
@@ -446,7 +446,7 @@ def cleaned() -> Golden:
 TABLES = (
     types, partitions, merged, events, large, ordered, wide, keys, cleaned, restored, expired,
     archived, written, repushed, hashed, replicated, fields, altered, named, generated, combined,
-    upgraded, downgraded, indexed, published, dropped,
+    upgraded, downgraded, indexed, published, published_iceberg, dropped,
 )  # fmt: skip
 
 

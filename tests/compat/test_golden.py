@@ -15,13 +15,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake.exceptions import DeltaError
 
 from plait import InstantExpiredError, Table, TableDroppedError, UnsupportedFeatureError
+from plait.interop.publication import newest_metadata
 from tests.compat import make_v1
 from tests.compat.reader import Reader, RefusedError, slot
 from tests.compat.rows import listed
 from tests.compat.values import live_sums
 from tests.compat.written import written_versions
+from tests.support.engines import DELTA, ICEBERG
 
 V1 = Path(__file__).parent / "v1"
 TABLES = sorted(path.stem for path in V1.glob("*.json"))
@@ -178,6 +181,38 @@ def test_golden_tables_made_anew_show_the_same_rows(build, tmp_path: Path) -> No
     name = build.__name__
     assert versions_of(name, folder=tmp_path) == versions_of(name)
     assert shown_by(Reader(str(tmp_path / name)).rows()) == versions_of(name).popitem()[1]
+
+
+def test_another_engine_reads_the_golden_log_wherever_it_was_moved_to(copies) -> None:
+    """INV-17, as far as deltalake understands it: it refuses wider types."""
+    place, versions = copies("published"), versions_of("published")
+    for version in (0, 1, 2):
+        assert shown_by(DELTA["deltalake"](place, version).to_pylist()) == versions[version]
+    with pytest.raises(DeltaError, match="TypeWidening"):
+        DELTA["deltalake"](place, 3)
+
+
+def test_golden_metadata_of_iceberg_is_known_as_ours_and_published_anew_where_it_was_moved_to(
+    copies,
+) -> None:
+    """INV-17: its paths are absolute, so a copy begins with the newest version."""
+    table, versions = Table.open(copies("published_iceberg")), versions_of("published_iceberg")
+    (status,) = table.inspect.publications()
+    assert (status.version, status.foreign) == (max(versions), 0)
+    assert "memory://golden-published_iceberg" in (status.problem or "")
+    (done,) = table.maintenance.publish().targets
+    assert (done.published, done.undone) == (1, ())
+    assert table.inspect.publications()[0].problem is None
+    found = newest_metadata(table._handle)
+    assert found is not None
+    rows = ICEBERG["pyiceberg"](found[0], max(versions)).to_pylist()
+    assert shown_by(rows) == versions[max(versions)]
+    table.delete(where="id = 1")
+    table.maintenance.publish()
+    found = newest_metadata(table._handle)
+    assert found is not None
+    rows = ICEBERG["pyiceberg"](found[0], table.version).to_pylist()
+    assert shown_by(rows) == [row for row in versions[max(versions)] if not row.startswith("[1,")]
 
 
 FREE = ("hints", "pending", "heartbeats", "leases", "locks", "checkpoints")

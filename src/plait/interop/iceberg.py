@@ -165,6 +165,13 @@ class IcebergPublisher(FormatPublisher[NewestMetadata]):
     def _find_end(self, is_ours: Callable[[PublishedVersion], bool]) -> NewestMetadata:
         return self._directory.look(is_ours)
 
+    def _find_problem(self, end: NewestMetadata) -> str | None:
+        """Every path in metadata is absolute, so a table that was moved is published anew."""
+        here = self._location()
+        if end.ours is None or end.ours.location == here:
+            return None
+        return f"its paths are of {end.ours.location}, and the table is in {here}"
+
     def _require_library(self) -> None:
         load_avro()
 
@@ -195,7 +202,7 @@ class IcebergPublisher(FormatPublisher[NewestMetadata]):
         del whole  # what is large is published on a thread, too
         ours = tip.ours
         missing = commits_since(self._store, state, -1 if ours is None else ours.version)
-        if ours is None or self._must_leap(state, ours, missing):
+        if ours is None or self._find_problem(tip) or self._must_leap(state, ours, missing):
             newest = commits_since(self._store, state, state.version - 1)[-1]
             then = self._put(state, tip, newest, None, progress)
             if then is not None:
@@ -222,8 +229,6 @@ class IcebergPublisher(FormatPublisher[NewestMetadata]):
         self, state: TableState, ours: Metadata, missing: Sequence[DecidedVersion]
     ) -> bool:
         """Tell whether to begin anew at the newest version, and name no older one."""
-        if ours.location != self._location():  # every path in it is of another place
-            return True
         if len(missing) > BEHIND_MAX or (missing and ours.version < state.horizon):
             return True
         return was_unpublished(self._store, missing, TARGET)

@@ -201,7 +201,7 @@ class MetadataDirectory:
                 numbers.append(int(match[1]))
             elif other:
                 strange.append(other[1])
-        return sorted(numbers), strange[:_UNDONE_MAX]
+        return sorted(numbers), sorted(strange)[:_UNDONE_MAX]
 
     def list_own(self) -> Iterator[re.Match[str]]:
         """List the other files that we wrote."""

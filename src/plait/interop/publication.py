@@ -23,7 +23,7 @@ from plait.interop.iceberg import TARGET as ICEBERG
 from plait.interop.iceberg import IcebergPublisher
 from plait.interop.iceberg_files import Json, load_avro
 from plait.interop.publisher import Foreign, FormatPublisher, KeptRange
-from plait.model.contract import PUBLISH_OPTION
+from plait.model.contract import PUBLISH_OPTION, Options
 from plait.model.plain import Plain
 from plait.state.cache import StateCache
 from plait.state.state import TableState
@@ -207,7 +207,8 @@ def _status(handle: TableHandle, state: TableState, target: str) -> PublicationS
     if found.version is None:
         return PublicationStatus(target, None, state.version + 1, 0, found.foreign)
     missing, lag_ms = state.version - found.version, max(0, state.completed_ms - found.time_ms)
-    problem = _missing_library() if target == ICEBERG and missing else None
+    behind = missing or found.problem
+    problem = (_missing_library() if target == ICEBERG and behind else None) or found.problem
     return PublicationStatus(target, found.version, missing, lag_ms, found.foreign, problem)
 
 
@@ -223,9 +224,10 @@ def require_libraries(properties: Mapping[str, object]) -> None:
     """Refuse formats that this client could not publish, before a property names them.
 
     Raises:
+        OptionError: an unknown option.
         MissingDependencyError: with the extra to install.
     """
-    if ICEBERG in str(properties.get(PUBLISH_OPTION, "")).split(","):
+    if ICEBERG in Options.of(properties).names(PUBLISH_OPTION):
         load_avro()
 
 

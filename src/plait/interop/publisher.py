@@ -76,6 +76,8 @@ class PublishedPosition(NamedTuple):
     """When that version was decided."""
     foreign: int = 0
     """How many commits of others are still to be undone."""
+    problem: str | None = None
+    """Why readers cannot use it as it is."""
 
 
 class KeptRange(NamedTuple):
@@ -165,7 +167,8 @@ class FormatPublisher(ABC, Generic[_End]):
         ours = end.ours
         if ours is None:
             return PublishedPosition(None, foreign=end.others), state
-        return PublishedPosition(ours.version, ours.time_ms, end.others), state
+        problem = self._find_problem(end)
+        return PublishedPosition(ours.version, ours.time_ms, end.others, problem), state
 
     def look(self, state: TableState, refresh: Callable[[], TableState]) -> tuple[_End, TableState]:
         """Find the end anew, and the state of the table that it was judged by.
@@ -239,7 +242,8 @@ class FormatPublisher(ABC, Generic[_End]):
                 end, state = self.look(state, refresh)
             losses = 0
             while not late() and losses < LOSSES_MAX:
-                if end.ours is not None and end.ours.version >= state.version and not end.others:
+                newest = end.ours is not None and end.ours.version >= state.version
+                if newest and not end.others and self._find_problem(end) is None:
                     break
                 before = end
                 for then in self._publish(state, end, progress, whole=whole):
@@ -290,6 +294,11 @@ class FormatPublisher(ABC, Generic[_End]):
     def _trim(
         self, state: TableState, kept: KeptRange, refresh: Callable[[], TableState]
     ) -> list[str]: ...
+
+    def _find_problem(self, end: _End) -> str | None:
+        """Tell why readers cannot use what is published, though it is ours; None if they can."""
+        del end
+        return None
 
     def _require_library(self) -> None:
         """Raise MissingDependencyError if a library is missing that the format needs."""

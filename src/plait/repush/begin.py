@@ -10,6 +10,7 @@ from plait.definition.replicated_table import require_no_replicas
 from plait.definition.table_def import TableDef
 from plait.definition.ttl import Ttl
 from plait.errors import OptionError, RepushOpenError, RepushRefusedError
+from plait.interop.publication import require_libraries
 from plait.model.contract import Options
 from plait.model.decision import CommitResult, Decision
 from plait.model.instant import Action, Instant, Operation
@@ -152,6 +153,7 @@ def begin(handle: TableHandle, request: RepushRequest) -> OpenRepush | None:
         OptionError, SchemaError: the table cannot have this layout, or the rows of the source;
             nothing was written.
         InstantError: the version that is the source cannot be read; nothing was written.
+        MissingDependencyError: this client cannot publish in a format that is named.
         RepushOpenError: another repush is open.
         RepushRefusedError: what was committed cannot be carried over, or the commit id is that of
             another operation; nothing was written.
@@ -173,6 +175,8 @@ def begin(handle: TableHandle, request: RepushRequest) -> OpenRepush | None:
             _require_same(there, layout, request)
             found[:] = [there]
             return None
+        if request.properties:
+            require_libraries(request.properties)
         # The base is fixed by the decision that begins. From then on no clean takes a version from
         # the base on, so the copy and all later rounds can read what they need (INV-05).
         base, source = _sourced(state, request, layout, look)

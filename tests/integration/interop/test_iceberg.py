@@ -492,8 +492,12 @@ def test_without_fastavro_the_property_is_refused_and_a_later_client_lags(
     assert refused.value.extra == "iceberg"
     assert not (tmp_path / "other").exists()
     plain = build.make(uri=tmp_path / "plain")
-    with pytest.raises(MissingDependencyError):
-        plain.alter.set(AS_ICEBERG)
+    for named in ("iceberg", "delta, iceberg"):
+        with pytest.raises(MissingDependencyError):
+            plain.alter.set({"publish": named})
+        with pytest.raises(MissingDependencyError):
+            plain.layout.repush(properties={"publish": named})
+    assert plain.version == 0
     result = published.upsert(rows(70, v=1))
     finish_upkeep()
     (status,) = published.inspect.publications()
