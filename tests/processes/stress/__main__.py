@@ -6,9 +6,10 @@
 ``zookeeper``: a disk, the lock in an ensemble of three whose
 leader is killed three times on the way. ``--services 3`` adds processes that compact,
 cluster, clean, archive, optimize and move savepoints, and are killed like the others; a copy of the
-table is restored in the end. ``--publishers 3`` adds processes that publish a Delta log, of which
-one repushes; in the end each version that the log shows is read by three engines.
-``--lasts 10`` goes on for ten minutes. One JSON line a run; ends in 1 if a fault was found.
+table is restored in the end. ``--publishers 3`` adds processes that publish a Delta log and
+Iceberg metadata, of which one repushes; in the end each version that they show is read by three
+engines each. ``--lasts 10`` goes on for ten minutes. One JSON line a run; ends in 1 if a fault was
+found.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ PROPERTIES = {
     "archive.keep": "10",
     "lock.wait": "2s",
 }
+PUBLISHED = {"publish": "delta,iceberg", "publish.deadline": "1s"}
 BEAT_S, TIMEOUT_S = 0.2, 1.0
 STOP_S = 1.5
 """Longer than the heartbeat time-out: some that are stopped are taken for dead."""
@@ -56,7 +57,7 @@ class Stress:
     services: int = 0
     """Further processes, which compact and clean and are killed like the others."""
     publishers: int = 0
-    """Further processes, which publish a Delta log; one of them lays the table out anew."""
+    """Further processes, which publish for other engines; one of them lays the table out anew."""
     table_type: str = "cow"
     policy: str = "key"
     seed: int = 0
@@ -119,7 +120,7 @@ class Stress:
             properties={
                 **PROPERTIES,
                 **({"cluster.by": "value", "cluster.after": "0s"} if self.services else {}),
-                **({"publish": "delta", "publish.deadline": "1s"} if self.publishers else {}),
+                **(PUBLISHED if self.publishers else {}),
                 "heartbeat.interval": f"{BEAT_S * self.slowness:g}s",
                 "heartbeat.timeout": f"{TIMEOUT_S * self.slowness:g}s",
             },
