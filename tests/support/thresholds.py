@@ -157,6 +157,7 @@ FORMAT: Final[Mapping[str, str]] = {
     "model.decision": "_MODULO UNPUBLISHED",
     "model.schema": "WRITTEN_ID",
     "read.join": "_ROW_BYTES",
+    "repush.delta_vectors": "_UUID_CHARS",
     "read.points": "ANY",
     "read.scan": "_SIZE_MAX",
     "services.maintenance.compaction": "_PERCENT",

@@ -115,8 +115,8 @@ class VectorPlace(NamedTuple):
 def _load(
     store: Store, path: str, inline: bytes | None, place: VectorPlace, *, count: int, rows: int
 ) -> Positions:
-    vector = _load_vector(store, path, place, rows) if inline is None else inline
     try:
+        vector = _load_vector(store, path, place, rows) if inline is None else inline
         return decode(vector, count=count, rows=rows)
     except ValueError as error:
         raise corrupt(place.path or path, "a deletion vector", str(error)) from error
@@ -133,15 +133,32 @@ def _load_vector(store: Store, masked: str, place: VectorPlace, rows: int) -> by
     path, offset, size = place
     if path is None or offset is None or size is None:
         raise corrupt(masked, "a deletion vector", "none")
-    limit = 64 + (rows // ROWS_A_CONTAINER + 1) * CONTAINER_BYTES_MAX
+    limit = vector_bytes_max(rows)
     if not (offset > 0 and 0 < size <= limit):
         raise corrupt(path, f"a deletion vector of at most {limit} bytes", str(size))
-    entry = read_entry(store, path, offset, size + VECTOR_FRAME)
+    return unframed(read_entry(store, path, offset, size + VECTOR_FRAME), size)
+
+
+def vector_bytes_max(rows: int) -> int:
+    """Return how large the vector of a file of so many rows can be at most."""
+    return 64 + (rows // ROWS_A_CONTAINER + 1) * CONTAINER_BYTES_MAX
+
+
+def unframed(entry: bytes, size: int) -> bytes:
+    """Return the vector of an entry.
+
+    Args:
+        entry: untrusted bytes, ``VECTOR_FRAME`` more than the vector.
+        size: of the vector.
+
+    Raises:
+        ValueError: it has another length or checksum.
+    """
     vector = entry[_LENGTH.size : -_CRC.size]
     if _LENGTH.unpack_from(entry)[0] != size:
-        raise corrupt(path, f"a vector of {size} bytes", str(_LENGTH.unpack_from(entry)[0]))
+        raise ValueError(f"a vector of {_LENGTH.unpack_from(entry)[0]} bytes, not {size}")
     if _CRC.unpack(entry[-_CRC.size :])[0] != zlib.crc32(vector):
-        raise corrupt(path, "a vector with its checksum", "another checksum")
+        raise ValueError("a vector with another checksum")
     return vector
 
 

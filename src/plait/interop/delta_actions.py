@@ -58,11 +58,13 @@ _PLAIN: Final[Mapping[str, str]] = {
 _DIGITS_EXACT: Final = 15
 """Digits of a decimal that a double keeps: engines read numbers of JSON as doubles."""
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_Z85: Final = bytes.maketrans(
+_ALPHABETS: Final = (
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
     b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
 )
-"""From the alphabet of ``base64.b85encode`` to that of ZeroMQ's RFC 32."""
+"""The digits of ``base64.b85encode``, and those of ZeroMQ's RFC 32."""
+_Z85: Final = bytes.maketrans(*_ALPHABETS)
+_FROM_Z85: Final = bytes.maketrans(*reversed(_ALPHABETS))
 _T = pa.types
 
 
@@ -298,6 +300,15 @@ def z85(value: bytes) -> str:
     """
     padded = value + bytes(-len(value) % 4)
     return base64.b85encode(padded).translate(_Z85).decode("ascii")
+
+
+def from_z85(text: str) -> bytes:
+    """Read ZeroMQ's base 85, with its padding; raise ValueError for anything else.
+
+    >>> from_z85("HelloWorld").hex()
+    '864fd26fb559f75b'
+    """
+    return base64.b85decode(text.encode("ascii").translate(_FROM_Z85))
 
 
 def vector_copy(path: str) -> str:

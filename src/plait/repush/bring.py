@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal, overload
 
 import pyarrow as pa
@@ -12,13 +12,16 @@ import pyarrow.fs as pafs
 from plait.definition.create import define_table
 from plait.definition.table_def import TableDef
 from plait.errors import (
+    InvariantError,
     OptionError,
     RepushRefusedError,
+    SchemaError,
     TableExistsError,
     TableNotFoundError,
 )
-from plait.locks import default_lock
+from plait.locks import default_lock, resolve_lock
 from plait.model.consent import SOURCE, Consent, absolute_path
+from plait.model.contract import Options
 from plait.model.instant import Operation
 from plait.model.plain import Plain
 from plait.model.repush import DELTA, ICEBERG, KINDS, PARQUET, TABLE, SourceAddress
@@ -30,6 +33,8 @@ from plait.repush.parts import RowSource
 from plait.repush.run import RepushReport, repush
 from plait.repush.source import WantedSource, located, read_source, require_no_options
 from plait.storage import open_store
+from plait.storage.port import Store
+from plait.timeline.paths import slot
 from plait.txn.table_handle import TableHandle
 
 _COMMENTS = (b"comment", b"doc")
@@ -79,26 +84,82 @@ class _Wish:
     record_key: tuple[str, ...] | None
     partition_by: tuple[str, ...] | None
     ordering: str | None
-    table_type: TableType
+    table_type: TableType | None
     buckets: int | None
-    bucket_by: tuple[str, ...]
+    bucket_by: tuple[str, ...] | None
+    lock: str | None
     properties: Mapping[str, object] = field(default_factory=dict)
 
-    def definition(self, source: RowSource, lock: str) -> TableDef:
+    def definition(self, source: RowSource, store: Store) -> TableDef:
         """Return the definition of the table; raise OptionError or SchemaError."""
-        origin = source.origin
-        made = define_table(
-            source.schema,
-            record_key=origin.record_key if self.record_key is None else self.record_key,
-            partition_by=origin.partition_by if self.partition_by is None else self.partition_by,
-            ordering=self.ordering,
-            table_type=self.table_type,
-            buckets=self.buckets,
-            bucket_by=self.bucket_by,
-            lock=lock,
-            properties=self.properties,
-        )
+        arguments = {
+            "record_key": source.origin.record_key,
+            "partition_by": source.origin.partition_by,
+            "lock": default_lock(store),
+            **self._named(),
+        }
+        try:
+            made = define_table(source.schema, properties=self.properties, **arguments)  # type: ignore[arg-type]  # by name
+        except SchemaError as error:
+            hint = f"{error.hint}; " if error.hint else ""
+            hint += "or change the source, as by writing its rows as Parquet with other columns"
+            raise type(error)(error.message, hint=hint, **error.facts) from error
         return _commented(made, source.schema)
+
+    def require_began(self, handle: TableHandle) -> None:
+        """Refuse to go on with an import that began otherwise; what is not named stays as it began.
+
+        The table is compared as it was created: since the import is over, its layout and properties
+        may have changed.
+
+        Raises:
+            OptionError: an argument differs; it tells which.
+        """
+        first = handle.cache.timeline.find(0)
+        if first is None or first.table is None:
+            raise InvariantError("the first decision of a table does not define it")
+        began = TableDef.from_dict(first.table, where=slot(0))
+        arguments = _arguments(began)
+        for name, value in self._named().items():
+            given = resolve_lock(str(value), handle.plain_store) if name == "lock" else value
+            try:
+                asked = define_table(began.spec.schema.arrow, **{**arguments, name: given})  # type: ignore[arg-type]  # by name
+                same = _arguments(asked)[name] == arguments[name]
+            except (OptionError, SchemaError):  # it does not go with the rest, so it is another one
+                same = False
+            if not same:
+                raise _began_otherwise(name, arguments[name], value)
+        there = began.options.to_dict()
+        for name, text in Options.of(self.properties).to_dict().items():
+            if there.get(name) != text:
+                raise _began_otherwise(name, there.get(name), text)
+
+    def _named(self) -> dict[str, object]:
+        """Return the arguments of the definition that the caller gave, without properties."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        del given["properties"]
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def _arguments(table: TableDef) -> dict[str, object]:
+    """Return the arguments that define such a table, with the names of those of an import."""
+    key, layout = table.spec.key, table.spec.layout
+    return {
+        "record_key": key,
+        "partition_by": layout.partition_by,
+        "ordering": layout.ordering,
+        "table_type": layout.table_type,
+        "buckets": layout.buckets.count or None,
+        "bucket_by": layout.buckets.by,
+        "lock": table.contract.lock,
+    }
+
+
+def _began_otherwise(name: str, there: object, asked: object) -> OptionError:
+    there, asked = (list(each) if isinstance(each, tuple) else each for each in (there, asked))
+    message = f"the import began with {name}={there}, not {asked}"
+    hint = "run it again as it was, or delete the target and begin anew"
+    return OptionError(message, hint=hint, key=name, value=asked)
 
 
 @overload
@@ -109,9 +170,9 @@ def import_table(
     record_key: str | Sequence[str] | None = ...,
     partition_by: str | Sequence[str] | None = ...,
     ordering: str | None = ...,
-    table_type: TableType = ...,
+    table_type: TableType | None = ...,
     buckets: int | None = ...,
-    bucket_by: str | Sequence[str] = ...,
+    bucket_by: str | Sequence[str] | None = ...,
     lock: str | None = ...,
     properties: Mapping[str, object] | None = ...,
     rows_per_task: int = ...,
@@ -128,9 +189,9 @@ def import_table(
     record_key: str | Sequence[str] | None = ...,
     partition_by: str | Sequence[str] | None = ...,
     ordering: str | None = ...,
-    table_type: TableType = ...,
+    table_type: TableType | None = ...,
     buckets: int | None = ...,
-    bucket_by: str | Sequence[str] = ...,
+    bucket_by: str | Sequence[str] | None = ...,
     lock: str | None = ...,
     properties: Mapping[str, object] | None = ...,
     rows_per_task: int = ...,
@@ -146,9 +207,9 @@ def import_table(  # noqa: PLR0913 - one parameter an option
     record_key: str | Sequence[str] | None = None,
     partition_by: str | Sequence[str] | None = None,
     ordering: str | None = None,
-    table_type: TableType = "cow",
+    table_type: TableType | None = None,
     buckets: int | None = None,
-    bucket_by: str | Sequence[str] = (),
+    bucket_by: str | Sequence[str] | None = None,
     lock: str | None = None,
     properties: Mapping[str, object] | None = None,
     rows_per_task: int = ROWS_PER_TASK,
@@ -170,7 +231,7 @@ def import_table(  # noqa: PLR0913 - one parameter an option
         record_key: the column or columns that identify a row; by default none: append-only.
         partition_by: by default the partition columns of the source; ``()`` for none.
         ordering: as in ``Table.create``.
-        table_type: ``cow`` or ``mor``.
+        table_type: ``cow`` (default) or ``mor``.
         buckets: number of buckets in each partition.
         bucket_by: the columns of the record key whose hash chooses the bucket; by default all.
         lock: as in ``Table.create``.
@@ -212,7 +273,8 @@ def import_table(  # noqa: PLR0913 - one parameter an option
         ordering=ordering,
         table_type=table_type,
         buckets=buckets,
-        bucket_by=names_of(bucket_by, "bucket_by"),
+        bucket_by=None if bucket_by is None else names_of(bucket_by, "bucket_by"),
+        lock=lock,
         properties=dict(properties or {}),
     )
     wanted = WantedSource(address, options, given=True)
@@ -229,7 +291,7 @@ def import_table(  # noqa: PLR0913 - one parameter an option
     found = read_source(address, allowed, options, None, wanted=None, consent=consent_here)
     try:
         store = open_store(target, storage_options)
-        definition = wish.definition(found, lock or default_lock(store))
+        definition = wish.definition(found, store)
         plan = _plan(address, found, definition)
     finally:
         found.close()
@@ -237,7 +299,7 @@ def import_table(  # noqa: PLR0913 - one parameter an option
         raise _exists(target)
     if dry_run:
         return plan
-    handle = there or _created(target, storage_options, definition, consent)
+    handle = there or _created(target, storage_options, definition, consent, wish)
     report = _load(handle, request)
     return replace(report, source_version=plan.source_version, lost=plan.lost)
 
@@ -309,15 +371,8 @@ def _go_on(handle: TableHandle, request: RepushRequest, wish: _Wish) -> ImportRe
     """
     if not _is_ours(handle, request):
         return None
-    table = handle.cache.known().table
-    opened, spec = table.repush, table.spec
-    asked = {"record_key": wish.record_key, "partition_by": wish.partition_by}
-    there = {"record_key": spec.key, "partition_by": spec.layout.partition_by}
-    for key, names in asked.items():
-        if names is not None and names != there[key]:
-            message = f"the import began with {key}={list(there[key])}, not {list(names)}"
-            hint = "run it again as it was, or delete the target and begin anew"
-            raise OptionError(message, hint=hint, key=key, value=", ".join(names))
+    wish.require_began(handle)
+    opened = handle.cache.known().table.repush
     if opened is not None and opened.commit_id == request.commit_id:
         # The source of the decision: it has the version with which the import began.
         request = replace(resumed(opened), source=request.source)
@@ -338,9 +393,11 @@ def _is_ours(handle: TableHandle, request: RepushRequest) -> bool:
 def _load(handle: TableHandle, request: RepushRequest) -> ImportReport:
     try:
         return _report(request, repush(handle, request))
-    except RepushRefusedError:
+    except RepushRefusedError as error:
         cancel(handle)
-        raise
+        hint = "the copy was deleted, and the target is an empty table: mend the source and run "
+        hint += "the import again; for another key, delete the target first"
+        raise RepushRefusedError(error.message, hint=hint, **error.facts) from error
 
 
 def _report(request: RepushRequest, done: RepushReport) -> ImportReport:
@@ -375,6 +432,7 @@ def _created(
     storage_options: Mapping[str, object] | None,
     definition: TableDef,
     consent: Consent,
+    wish: _Wish,
 ) -> TableHandle:
     try:
         store = open_store(target, storage_options, create=True)
@@ -382,9 +440,10 @@ def _created(
     except TableExistsError:
         # Another process runs the same import, and created it a moment ago.
         handle = open_expected(target, storage_options, consent=consent)
-        if handle.cache.refresh().table.spec.schema.same_columns(definition.spec.schema):
-            return handle
-        raise
+        if not handle.cache.refresh().table.spec.schema.same_columns(definition.spec.schema):
+            raise
+        wish.require_began(handle)
+        return handle
 
 
 def _plan(address: SourceAddress, source: RowSource, table: TableDef) -> ImportPlan:

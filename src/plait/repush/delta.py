@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from plait.errors import MissingDependencyError, SchemaMismatchError, TableError
 from plait.model.consent import AllowedAddress, Consent, absolute_path
 from plait.model.schema import parts_of
+from plait.repush.delta_vectors import DeltaVector, find_vectors
 from plait.repush.imports import (
     FOREIGN,
     FileSource,
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 
 _ID, _NAME = b"delta.columnMapping.id", b"delta.columnMapping.physicalName"
 _FILE_ID = b"PARQUET:field_id"
-_READ_HERE = frozenset(("deletionVectors", "columnMapping"))
+_VECTORS = "deletionVectors"
+_READ_HERE = frozenset((_VECTORS, "columnMapping"))
 """Features for which the library has no dataset: these files are read here."""
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 _UNSAID = {
@@ -150,12 +153,16 @@ class _File:
     """A data file of the log."""
 
     path: str
-    rows: int
-    """Number of its rows that are not hidden."""
+    total: int
+    """Number of its rows, by its footer."""
     placed: Mapping[str, object]
     """Values of partition columns, by their physical names; files do not have them."""
-    shown: pa.BooleanArray | None
-    """Which of its first rows are shown; all later ones are. None: no vector."""
+    vector: DeltaVector | None
+
+    @property
+    def rows(self) -> int:
+        """Number of its rows that are not hidden."""
+        return self.total - (0 if self.vector is None else self.vector.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +177,8 @@ class MaskedSource:
     filesystem: pafs.FileSystem
     version: int
     origin: SourceOrigin
+    locate: Callable[[str], str]
+    """Returns where a file is that the log names."""
     digest: str = ""
 
     @property
@@ -197,7 +206,9 @@ class MaskedSource:
         fragment = _fragment(file.path, self.filesystem)
         _require_names(file.path, fragment.physical_schema, self.stored)
         here = pa.schema([each for each in self.stored if each.name not in file.placed])
-        at = 0
+        at, hidden = 0, None
+        if file.vector is not None:
+            hidden = file.vector.load(self.filesystem, file.total, self.locate)
         for batch in fragment.to_batches(schema=here):
             count = batch.num_rows
             columns = [
@@ -211,10 +222,11 @@ class MaskedSource:
                 for column, each in zip(columns, self.schema, strict=True)
             ]
             made = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-            if file.shown is not None:
-                shown = file.shown.slice(at, count)
-                rest = pa.repeat(pa.scalar(value=True), count - len(shown))
-                made = made.filter(pa.concat_arrays([shown, rest]))
+            if hidden is not None:
+                low, high = np.searchsorted(hidden, [at, at + count])
+                shown = np.ones(count, dtype=bool)
+                shown[hidden[low:high] - np.uint64(at)] = False
+                made = made.filter(pa.array(shown))
             at += count
             yield made
 
@@ -233,43 +245,45 @@ def _masked(
     schema = pa.schema(table.schema().to_arrow())
     stored = pa.schema([_physical(each) for each in schema])
     names = {_name(each): each.name for each in schema}
-    hidden = {}
-    for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
-        for path, shown in zip(batch["filepath"], batch["selection_vector"], strict=True):
-            hidden[_path(path.as_py(), root, premises)] = shown.values
+    locate = functools.partial(_path, root=root, premises=premises)
+    actions = {locate(each["path"]): each for each in pa.table(table.get_add_actions()).to_pylist()}
+    spell = functools.partial(_spelled, root=root, is_local=premises is not None)
+    vectors = {}
+    if _VECTORS in (table.protocol().reader_features or ()):
+        vectors = find_vectors(files, root, table.version(), actions, spell)
     found = []
-    for action in pa.table(table.get_add_actions()).to_pylist():
-        path = _path(action["path"], root, premises)
-        shown = hidden.pop(path, None)
-        total = _fragment(path, files).count_rows()
-        if shown is not None and len(shown) > total:
-            raise ValueError(f"a vector hides rows beyond the {total} of {path}")
-        rows = total if shown is None else total - (len(shown) - (shown.true_count or 0))
+    for path, action in actions.items():
+        total, vector = _fragment(path, files).count_rows(), vectors.get(path)
+        if vector is not None and vector.count > total:
+            raise ValueError(f"a vector hides {vector.count} rows of {path}, which has {total}")
         placed = {
             _name(schema.field(names.get(name, name))): value
             for name, value in (action.get("partition") or {}).items()
         }
-        found.append(_File(path, rows, placed, shown))
-    if hidden:
-        raise ValueError(f"a vector hides rows of {min(hidden)}, which is no file of the version")
+        found.append(_File(path, total, placed, vector))
     found.sort(key=lambda each: each.path)
     plain = pa.schema([_plain(each) for each in schema])
-    return MaskedSource(source, plain, stored, tuple(found), files, table.version(), origin)
+    return MaskedSource(source, plain, stored, tuple(found), files, table.version(), origin, locate)
 
 
 def _path(text: str, root: str, premises: Premises | None) -> str:
     """Return where a file is that the log names; raise ConsentError if it lies elsewhere."""
-    text = unquote(text)  # once, by the protocol: a path there is written as part of a URL
-    if "://" in text:
-        path = text.partition("://")[2]
-    else:
-        path = text if text.startswith("/") else f"{root.rstrip('/')}/{text}"
+    path = _spelled(text, root, is_local=premises is not None)
     if premises is not None:
         premises.require(place_of("file", path))
-        return os.path.realpath(path)
-    if not path.startswith(root.rstrip("/") + "/") or ".." in path.split("/"):
+    elif not path.startswith(root.rstrip("/") + "/") or ".." in path.split("/"):
         raise ValueError(f"the log names a file elsewhere: {path}")
     return path
+
+
+def _spelled(text: str, root: str, *, is_local: bool) -> str:
+    """Return a path of the log as it can be compared."""
+    text = unquote(text)  # once, by the protocol: a path there is written as part of a URL
+    if "://" in text:
+        text = text.partition("://")[2]
+    elif not text.startswith("/"):
+        text = f"{root.rstrip('/')}/{text}"
+    return os.path.realpath(text) if is_local else text
 
 
 def _fragment(path: str, files: pafs.FileSystem) -> pads.ParquetFileFragment:
@@ -302,7 +316,8 @@ def _of_parts(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.D
     if t.is_struct(kind):
         return pa.struct([change(each) for each in parts_of(kind)])
     if t.is_map(kind):
-        return pa.map_(*(change(each) for each in parts_of(kind)))
+        key, item = map(change, parts_of(kind))
+        return pa.map_(key.with_nullable(nullable=False), item)
     return pa.list_(change(parts_of(kind)[0])) if t.is_list(kind) else kind
 
 

@@ -257,11 +257,16 @@ def unreadable(source: str, version: int | None, error: Exception) -> Exception:
         version: with which the repush began; None: it begins now, and nothing was written.
         error: what the library of its format says.
     """
+    # Libraries of other languages add the trace of their stack, which helps nobody here.
+    said = str(error).strip().partition("\n")[0] or type(error).__name__
     if version is None:
-        message = f"{source} cannot be read: {error}"
-        hint = "see the address; what is needed to reach it goes into source_options"
+        message = f"{source} cannot be read: {said}"
+        hint = (
+            "check the address, and that the library of its format reads it; what is needed to "
+            "reach it goes into source_options"
+        )
         return OptionError(message, hint=hint, key="source", value=source)
-    message = f"{source} cannot be read any more as it was when the repush began: {error}"
+    message = f"{source} cannot be read any more as it was when the repush began: {said}"
     return RepushRefusedError(message, hint=_AGAIN, source=source, version=version)
 
 

@@ -88,7 +88,8 @@ class Load:
             if shadow.progress() != progress:
                 return 0  # they are the rows of another process, which loaded this task
             raise repeated_keys(shadow, error) from error
-        return writer.result.stats.rows_in
+        # If another process committed this very task first, its result is ours too.
+        return writer.result.stats.rows_in if writer.result.instant == writer.instant else 0
 
     def _read(self, part: RowPart) -> Data:
         data = cast("Data", part.read())

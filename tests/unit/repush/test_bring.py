@@ -22,10 +22,14 @@ from plait import (
     SchemaError,
     SchemaMismatchError,
     Table,
+    TableError,
     TableExistsError,
     TableNotFoundError,
     import_table,
 )
+from plait.model.repush import SourceAddress
+from plait.repush.begin import RepushRequest, begin
+from plait.repush.source import WantedSource
 
 SCHEMA = pa.schema(
     [
@@ -74,9 +78,13 @@ def plain(place: Path, parts: list[pa.Table]) -> str:
     return str(place)
 
 
+def places(part: pa.Table) -> list[str]:
+    return ["p"] if "p" in part.column_names else []
+
+
 def delta(place: Path, parts: list[pa.Table]) -> str:
     for part in parts:
-        deltalake.write_deltalake(place, part, mode="append", partition_by=["p"])
+        deltalake.write_deltalake(place, part, mode="append", partition_by=places(part))
     return str(place)
 
 
@@ -87,7 +95,7 @@ def delta_read_here(place: Path, parts: list[pa.Table]) -> str:
             place,
             part,
             mode="append",
-            partition_by=["p"],
+            partition_by=places(part),
             configuration={"delta.enableDeletionVectors": "true"},
         )
     assert "deletionVectors" in (deltalake.DeltaTable(place).protocol().reader_features or ())
@@ -332,12 +340,43 @@ def test_a_target_that_exists_is_left_alone(tmp_path: Path) -> None:
     assert table.version == 1
 
 
-def test_an_import_that_began_with_another_key_is_not_gone_on_with(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "began", "again"),
+    [
+        ("record_key", "id", "p"),
+        ("partition_by", "p", ()),
+        ("ordering", None, "x"),
+        ("table_type", "mor", "cow"),
+        ("buckets", 3, 4),
+        ("bucket_by", None, "p"),
+        ("lock", "process", "none"),
+        ("properties", {"write.bucket.size": "1MiB"}, {"write.bucket.size": "2MiB"}),
+        ("properties", {}, {"write.bucket.size": "2MiB"}),
+    ],
+)
+@pytest.mark.parametrize("over", [False, True])
+def test_an_import_that_began_otherwise_is_not_gone_on_with(
+    over: bool, name: str, began: object, again: object, tmp_path: Path
+) -> None:
+    """What the caller names is never ignored, while the import is open and once it is over."""
     source, target = plain(tmp_path / "old", [rows(0, 5, 1)]), str(tmp_path / "new")
-    import_table(source, target, record_key="id")
+    first: dict[str, object] = {"record_key": "id", name: began}
+    if over:
+        import_table(source, target, **first)  # type: ignore[call-overload]  # by name
+        table = Table.open(target)
+        table.alter.set({"write.bucket.size": "3MiB"})
+        table.layout.repush(buckets=5, table_type="mor", partition_by=())
+    else:  # as a crash leaves it, once the repush began
+        given = {name: value for name, value in first.items() if value is not None}
+        handle = Table.create(target, SCHEMA, **given)._handle  # type: ignore[arg-type]  # by name
+        wanted = WantedSource(SourceAddress.of(f"parquet:{source}"), given=True)
+        begin(handle, RepushRequest(source=wanted, commit_id=f"import parquet:{source}"))
     with pytest.raises(OptionError) as caught:
-        import_table(source, target, record_key="p")
-    assert caught.value.key == "record_key"
+        import_table(source, target, **{**first, name: again})  # type: ignore[call-overload]
+    assert caught.value.key == (next(iter(again)) if isinstance(again, dict) else name)
+    assert import_table(source, target, **first).rows == (0 if over else 5)  # type: ignore[call-overload]
+    assert import_table(source, target).rows == 0  # what is not named is as it was
+    assert Table.open(target).scan().count() == 5
 
 
 def test_what_no_table_can_have_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -457,3 +496,33 @@ def test_a_target_in_its_source_is_refused_and_the_source_stays_readable(
         import_table(source, f"{tmp_path}/old{inside}")
     assert [each.name for each in (tmp_path / "old").iterdir()] == ["0.parquet"]
     assert import_table(source, f"{tmp_path}/old-2").rows == 1
+
+
+@pytest.mark.parametrize("write", [delta, delta_read_here])
+def test_a_partition_called_as_hive_calls_null_is_a_text_in_delta(
+    write: Callable[[Path, list[pa.Table]], str], tmp_path: Path
+) -> None:
+    """A log tells null from this text, and so does the table."""
+    source = write(tmp_path / "old", [pa.table({"id": [1, 2], "p": ["text", None]})])
+    (log,) = (tmp_path / "old" / "_delta_log").glob("*0.json")
+    told = log.read_text().replace('"p":"text"', '"p":"__HIVE_DEFAULT_PARTITION__"')
+    log.write_text(told)
+    import_table(source, str(tmp_path / "new"))
+    found = Table.open(str(tmp_path / "new")).scan().to_arrow().sort_by("id")
+    assert found["p"].to_pylist() == ["__HIVE_DEFAULT_PARTITION__", None]
+
+
+@pytest.mark.parametrize("write", [plain, delta, delta_read_here, iceberg])
+@pytest.mark.parametrize("deep", [True, False])
+def test_columns_that_differ_in_case_alone_are_refused_by_name(
+    deep: bool, write: Callable[[Path, list[pa.Table]], str], tmp_path: Path
+) -> None:
+    pair = {"t": 1, "T" if write in (plain, iceberg) else "U": 2}
+    part = pa.table({"s": [pair]} if deep else {name: [each] for name, each in pair.items()})
+    source = write(tmp_path / "old", [part])
+    for log in (tmp_path / "old").glob("_delta_log/*.json"):  # deltalake would not write it
+        log.write_text(log.read_text().replace(r"\"name\":\"U\"", r"\"name\":\"T\""))
+    with pytest.raises(TableError, match=r"'t'|'T'|: T|: t") as caught:
+        import_table(source, str(tmp_path / "new"))
+    assert caught.value.hint
+    assert not (tmp_path / "new").exists()

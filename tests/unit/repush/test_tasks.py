@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,9 +14,11 @@ from plait.read.stretches import StretchScan
 from plait.repush.parts import spans, stretches
 from plait.repush.run import PROGRESS
 from plait.repush.versions import VersionSource
+from plait.testing import SimulatedCrashError
+from tests.support import repush_steps
 from tests.support.build import LITTLE, listed, make, rows
 from tests.support.protocol import beside
-from tests.support.repush_steps import again
+from tests.support.repush_steps import again, disturbed
 
 ROWS = 100
 
@@ -106,3 +111,33 @@ def test_a_repush_of_one_large_file_commits_a_task_at_a_time(how: dict[str, obje
     assert len(told) == ROWS // 10
     assert listed(again(table)) == LEFT
     assert again(table).scan(columns=columns).to_arrow().sort_by("id").equals(before)
+
+
+class KilledAfterOneTask:
+    """An observer that kills its process once a task was committed."""
+
+    def __init__(self) -> None:
+        self.loaded = 0
+
+    def phase(self, name: str, **facts: object) -> None:
+        if name == PROGRESS:
+            self.loaded = int(str(facts["rows_loaded"]))
+            raise SimulatedCrashError
+
+
+def test_rows_that_two_clients_load_are_reported_once() -> None:
+    """INV-09: whichever of them commits a task, the other one does not count its rows."""
+    unkeyed: dict[str, object] = {"record_key": (), "buckets": None}
+    elsewhere: list[int] = []
+
+    def load_one_task(other: Table, _: str) -> None:
+        observer, handle = KilledAfterOneTask(), other._handle
+        other._opened.handle = replace(handle, ports=replace(handle.ports, observer=observer))
+        with contextlib.suppress(SimulatedCrashError):
+            other.layout.repush(rows_per_task=4, commit_id="c")
+        elsewhere.append(observer.loaded)
+
+    for table, client, _ in disturbed(lambda: repush_steps.make(**unkeyed), load_one_task):
+        loaded = client.layout.repush(rows_per_task=4, commit_id="c").rows_loaded
+        assert loaded + sum(elsewhere) == table.scan().count()
+        elsewhere.clear()
