@@ -29,6 +29,7 @@ from plait.model.schema import LISTS, ColumnNote, Schema, id_of, names_of, parts
 from plait.model.words import TableType
 from plait.queries.opening import create_handle, open_expected
 from plait.repush.begin import ROWS_PER_TASK, RepushRequest, cancel, is_over, resumed
+from plait.repush.iceberg import CATALOG
 from plait.repush.parts import RowSource
 from plait.repush.run import RepushReport, repush
 from plait.repush.source import WantedSource, located, read_source, require_no_options
@@ -225,8 +226,9 @@ def import_table(  # noqa: PLR0913 - one parameter an option
     comes twice. Once it is over, the same call changes nothing.
 
     Args:
-        source: ``parquet:PLACE``, ``delta:PLACE``, ``iceberg:PLACE`` (a metadata file, or a
-            directory with a version hint), or a place alone: what lies there tells which it is.
+        source: ``parquet:PLACE``, ``delta:PLACE``, ``iceberg:PLACE`` (a metadata file, a directory
+            with a version hint, or ``catalog://CATALOG/NAMESPACE.TABLE``), or a place alone: what
+            lies there tells which it is.
         target: the URI of the new table.
         record_key: the column or columns that identify a row; by default none: append-only.
         partition_by: by default the partition columns of the source; ``()`` for none.
@@ -237,7 +239,8 @@ def import_table(  # noqa: PLR0913 - one parameter an option
         lock: as in ``Table.create``.
         properties: options of the new table.
         rows_per_task: how many rows one commit of the copy has; a kill repeats one at most.
-        source_options: what is needed to reach the source; never kept.
+        source_options: what is needed to reach the source, as the properties of a catalog of
+            Iceberg that no configuration file has; never kept.
         storage_options: what is needed to reach the target.
         allow: files elsewhere that the source may name, as in ``Table.open``.
         dry_run: return what would be created and what is lost; write nothing.
@@ -266,7 +269,9 @@ def import_table(  # noqa: PLR0913 - one parameter an option
     address = located(_address(source))
     options = dict(source_options or {})
     require_no_options(address, options)
-    _require_apart(address, open_store(target, storage_options).address.uri)
+    store = open_store(target, storage_options)
+    if address.kind != TABLE:
+        _require_apart(address.place.removeprefix("file://"), address, store.address.uri)
     wish = _Wish(
         record_key=None if record_key is None else names_of(record_key, "record_key"),
         partition_by=None if partition_by is None else names_of(partition_by, "partition_by"),
@@ -290,7 +295,7 @@ def import_table(  # noqa: PLR0913 - one parameter an option
     allowed = consent_here.require(address.place, SOURCE, target)
     found = read_source(address, allowed, options, None, wanted=None, consent=consent_here)
     try:
-        store = open_store(target, storage_options)
+        _require_apart(found.origin.directory, address, store.address.uri)
         definition = wish.definition(found, store)
         plan = _plan(address, found, definition)
     finally:
@@ -321,6 +326,8 @@ def _address(text: str) -> SourceAddress:
 
 
 def _kind_of(place: str) -> str:
+    if place.startswith(CATALOG):
+        return ICEBERG
     try:
         files, path = pafs.FileSystem.from_uri(place if "://" in place else absolute_path(place))
         base = path.rstrip("/")
@@ -342,14 +349,13 @@ def _kind_of(place: str) -> str:
     return TABLE if TABLE in kinds else next(iter(kinds), PARQUET)
 
 
-def _require_apart(address: SourceAddress, target: str) -> None:
+def _require_apart(directory: str, address: SourceAddress, target: str) -> None:
     """Refuse a target in the directory of its source: a table there would spoil the source.
 
     Raises:
         OptionError: it is there; nothing was written.
     """
-    place = address.place.removeprefix("file://").rstrip("/")
-    if address.kind != TABLE and f"{target}/".startswith(f"{place}/"):
+    if directory and f"{target}/".startswith(f"{directory.rstrip('/')}/"):
         message = f"the target {target} is in the directory of its source {address}"
         raise OptionError(message, hint="choose a target elsewhere", key="target", value=target)
 
@@ -394,9 +400,13 @@ def _load(handle: TableHandle, request: RepushRequest) -> ImportReport:
     try:
         return _report(request, repush(handle, request))
     except RepushRefusedError as error:
-        cancel(handle)
-        hint = "the copy was deleted, and the target is an empty table: mend the source and run "
-        hint += "the import again; for another key, delete the target first"
+        if isinstance(error.__cause__, OSError):  # maybe of a moment: what was copied stays
+            hint = "run the import again once the source can be read; if it is gone, delete the "
+            hint += "target"
+        else:
+            cancel(handle)
+            hint = "the copy was deleted, and the target is an empty table: mend the source and "
+            hint += "run the import again; for another key, delete the target first"
         raise RepushRefusedError(error.message, hint=hint, **error.facts) from error
 
 

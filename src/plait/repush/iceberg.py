@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -15,13 +17,27 @@ from plait.repush.imports import FOREIGN, Premises, place_of, reading, unreadabl
 from plait.repush.parts import NO_ORIGIN, RowPart, SourceOrigin, spans
 
 if TYPE_CHECKING:
-    from pyiceberg.io import InputFile, OutputFile
+    from pyiceberg.io import FileIO, InputFile, OutputFile
     from pyiceberg.io.pyarrow import ArrowScan, PyArrowFile, PyArrowFileIO
     from pyiceberg.table import FileScanTask, StaticTable
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.types import IcebergType, NestedField
 
+    _Opened: TypeAlias = tuple[TableMetadata, str, FileIO]
+
+CATALOG: Final = "catalog://"
+"""How the address of a table begins that a catalog knows by name."""
 _METADATA = ".metadata.json"
+_LENT = (
+    "s3.access-key-id",
+    "s3.secret-access-key",
+    "s3.session-token",
+    "adls.sas-token",
+    "gcs.oauth2.token",
+    "gcs.oauth2.token-expires-at",
+)
+"""What a server may lend for the files of a table; who else sets it cannot read more by it."""
+_NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 _HINT_MAX = 1000
 """Maximum size in bytes of the file that names the newest metadata file."""
 _KEPT = "schema.name-mapping.default"
@@ -78,8 +94,9 @@ def iceberg_source(
     """Read a snapshot, by default the current one.
 
     Args:
-        allowed: the metadata file, or the directory of a table with a ``version-hint.text``.
-        options: properties for the file system.
+        allowed: the metadata file, the directory of a table with a ``version-hint.text``, or
+            ``catalog://CATALOG/NAMESPACE.TABLE``.
+        options: properties for the file system, and of the catalog.
         snapshot: its id; 0 for a table that had none.
         consent: which files elsewhere the table may name.
 
@@ -116,17 +133,15 @@ def iceberg_source(
         if isinstance(error, TableError):
             raise
         raise unreadable(source, snapshot, error) from error
-    return IcebergSource(
-        source, reader, schema, tasks, counts, version, origin=_origin(table.metadata)
-    )
+    return IcebergSource(source, reader, schema, tasks, counts, version, origin=_origin(table))
 
 
 _TRANSFORMS = re.compile(r"(?:year|month|day|hour|truncate\[(\d+)\])", re.ASCII)
 
 
-def _origin(metadata: TableMetadata) -> SourceOrigin:
+def _origin(table: StaticTable) -> SourceOrigin:
     """Return the partition fields that a table of Plait has too, and what it will lack."""
-    places, lost = [], []
+    metadata, places, lost = table.metadata, [], []
     schema = metadata.schema()
     for field in metadata.spec().fields:
         column, how = schema.find_column_name(field.source_id) or "", str(field.transform)
@@ -143,7 +158,8 @@ def _origin(metadata: TableMetadata) -> SourceOrigin:
         lost.append("its sort order is not brought over: use the property cluster.by")
     if any(each.write_default is not None for each in schema.fields):
         lost.append("defaults of columns are not brought over")
-    return SourceOrigin(tuple(places), lost=tuple(lost))
+    directory = _root(table.metadata_location).removeprefix("file://")
+    return SourceOrigin(tuple(places), lost=tuple(lost), directory=directory)
 
 
 _INNER = ("element_field", "key_field", "value_field")
@@ -181,24 +197,68 @@ def _members(kind: IcebergType) -> tuple[NestedField, ...]:
 
 
 def _open(allowed: AllowedAddress, options: dict[str, str], consent: Consent) -> StaticTable:
-    """Open a table by its metadata file, without the properties that stand in it."""
+    """Open a table, without the properties that stand in its metadata."""
     from pyiceberg.catalog.noop import NoopCatalog  # noqa: PLC0415 - the adapter's library
-    from pyiceberg.serializers import FromInputFile  # noqa: PLC0415 - the same
     from pyiceberg.table import StaticTable  # noqa: PLC0415 - the same
 
-    place = allowed.text
-    opening = _guarded(options, place, place, consent)
-    if not place.endswith(_METADATA):
-        place = f"{place.rstrip('/')}/metadata/{_hinted(opening.new_input, place)}"
-    root = place.rpartition("/")[0]
-    root = root.removesuffix("/metadata")
-    files = _guarded(options, allowed.text, root, consent)
-    found = FromInputFile.table_metadata(files.new_input(place))
+    opening = _open_by_name if allowed.text.startswith(CATALOG) else _open_by_place
+    found, place, files = opening(allowed.text, options, consent)
     # Whoever wrote the metadata chose these properties. The library would import classes and ask
     # servers that they name, so all but one are dropped before it sees them.
     kept = {name: text for name, text in found.properties.items() if name == _KEPT}
     metadata = found.model_copy(update={"properties": kept})
     return StaticTable(("static-table", place), metadata, place, files, NoopCatalog("static-table"))
+
+
+def _open_by_place(place: str, options: dict[str, str], consent: Consent) -> _Opened:
+    """Read the metadata file that a caller named, or that of a directory."""
+    from pyiceberg.serializers import FromInputFile  # noqa: PLC0415 - the adapter's library
+
+    named, opening = place, _guarded(options, place, place, consent)
+    if not place.endswith(_METADATA):
+        place = f"{place.rstrip('/')}/metadata/{_hinted(opening.new_input, place)}"
+    files = _guarded(options, named, _root(place), consent)
+    return FromInputFile.table_metadata(files.new_input(place)), place, files
+
+
+def _open_by_name(place: str, options: dict[str, str], consent: Consent) -> _Opened:
+    """Ask a catalog that the library is configured for.
+
+    Raises:
+        OSError: the catalog cannot be reached, or has no such table.
+        ValueError: it is no name.
+    """
+    from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - the adapter's library
+
+    name, _, table = place.removeprefix(CATALOG).partition("/")
+    if not (name and table):
+        raise ValueError("a table of a catalog is named catalog://CATALOG/NAMESPACE.TABLE")
+
+    def file_io(
+        properties: Mapping[str, str] = _NO_PROPERTIES, location: str | None = None
+    ) -> PyArrowFileIO:
+        # The catalog passes what the table's metadata says and what its server lends, mixed. Only
+        # credentials are taken of it: the caller chose the catalog, and not who writes its tables.
+        lent = {each: properties[each] for each in _LENT if each in properties}
+        return _guarded({**catalog.properties, **lent}, place, _root(str(location)), consent)
+
+    try:
+        # A catalog in a database would make its tables there, if they are missing.
+        with closing(load_catalog(name, **{"init_catalog_tables": "false", **options})) as catalog:
+            # Else the library would import the class that the table's metadata names.
+            catalog._load_file_io = file_io  # type: ignore[method-assign]  # noqa: SLF001
+            found = catalog.load_table(table)
+    except TableError:
+        raise
+    except Exception as error:
+        # Catalogs are plug-ins: each raises what its client raises.
+        raise OSError(f"{type(error).__name__}: {error}") from error
+    return found.metadata, found.metadata_location, found.io
+
+
+def _root(metadata: str) -> str:
+    """Return the directory of a table by the place of its metadata file."""
+    return metadata.rpartition("/")[0].removesuffix("/metadata")
 
 
 def _hinted(read: Callable[[str], InputFile], place: str) -> str:

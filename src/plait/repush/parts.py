@@ -32,6 +32,8 @@ class SourceOrigin:
     record_key: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
     """What a table of Plait will not have of it, one sentence each."""
+    directory: str = ""
+    """Where its files are, if its address does not tell; a local one as a path."""
 
 
 NO_ORIGIN: Final = SourceOrigin()

@@ -379,6 +379,20 @@ def test_an_import_that_began_otherwise_is_not_gone_on_with(
     assert Table.open(target).scan().count() == 5
 
 
+def test_a_source_that_cannot_be_read_for_a_moment_costs_no_copy(tmp_path: Path) -> None:
+    """INV-11: what was copied stays, and the same call goes on."""
+    source, target = plain(tmp_path / "old", [rows(0, 5, 1)]), str(tmp_path / "new")
+    handle = Table.create(target, SCHEMA, record_key="id")._handle
+    wanted = WantedSource(SourceAddress.of(f"parquet:{source}"), given=True)
+    begin(handle, RepushRequest(source=wanted, commit_id=f"import parquet:{source}"))
+    (tmp_path / "old").rename(tmp_path / "away")
+    with pytest.raises(RepushRefusedError, match="once the source can be read"):
+        import_table(source, target)
+    assert handle.cache.refresh().table.repush is not None
+    (tmp_path / "away").rename(tmp_path / "old")
+    assert import_table(source, target).rows == 5
+
+
 def test_what_no_table_can_have_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     pq.write_table(pa.table({"t": pa.array([1], pa.time64("us"))}), tmp_path / "old" / "a.parquet")
