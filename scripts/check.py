@@ -22,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Lock, Semaphore
+from threading import Event, Lock, Semaphore
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
@@ -41,6 +41,7 @@ SLOWNESS = 4
 """How many times slower than that of CI a machine may be."""
 LIMIT_S_MIN = 1200
 """Twice the limit of one test, which says where it hangs."""
+POLL_S = 0.1
 MEMORY = Path("/dev/shm")  # noqa: S108 - a directory of one's own is made there
 MEMORY_BYTES_MIN = 4 << 30
 FOREIGN = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
@@ -86,13 +87,16 @@ class Result:
     check: Check
     code: int
     seconds: float
+    cpu_s: float
+    """How long its processes kept a core busy, as far as their parents waited for them."""
     said: str
     """The end of its output."""
 
     def __str__(self) -> str:
         verdict = {0: "passed", LATE: "HANGS"}.get(self.code, f"FAILED ({self.code})")
         check = self.check
-        return f"{check.name:<12}{self.seconds:7.1f} s (last: {check.last_s:g} s)   {verdict}"
+        took = f"{self.seconds:7.1f} s, CPU {self.cpu_s:6.1f} s (last: {check.last_s:g} s)"
+        return f"{check.name:<12}{took}   {verdict}"
 
     def why(self) -> Iterator[str]:
         """Give the lines that tell what failed; the last ones where none is known to do so."""
@@ -299,10 +303,10 @@ class Runner:
                 start_new_session=True,
             )
             self._running.append(process)
+            code, cpu_s = LATE, 0.0
             try:
-                code = process.wait(min(check.limit_s, max(self._end - began, 0)))
-            except subprocess.TimeoutExpired:
-                code = LATE
+                with suppress(subprocess.TimeoutExpired):
+                    code, cpu_s = wait(process, min(check.limit_s, max(self._end - began, 0)))
             finally:
                 stop_group(process)
                 self._running.remove(process)
@@ -313,7 +317,7 @@ class Runner:
                 sys.stdout.flush()
             said.seek(max(said.tell() - SAID_MAX, 0))
             end = said.read().decode("utf-8", "replace")
-        return Result(check, code, time.monotonic() - began, end)
+        return Result(check, code, time.monotonic() - began, cpu_s, end)
 
     def stop(self) -> None:
         """End what runs."""
@@ -338,6 +342,23 @@ def environment() -> dict[str, str]:
     found = {key: value for key, value in os.environ.items() if key not in FOREIGN}
     found["NO_MKDOCS_2_WARNING"] = "1"  # what may become of mkdocs-material is no result of ours
     return {**found, "PATH": os.pathsep.join([str(BIN), found.get("PATH", os.defpath)])}
+
+
+def wait(process: subprocess.Popen[bytes], seconds: float) -> tuple[int, float]:
+    """Wait for a process; return its exit code and how long it kept a core busy.
+
+    Raises:
+        TimeoutExpired: it still runs.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return process.returncode, usage.ru_utime + usage.ru_stime
+        if time.monotonic() > end:
+            raise subprocess.TimeoutExpired(process.args, seconds)
+        Event().wait(POLL_S)
 
 
 def stop_group(process: subprocess.Popen[bytes]) -> None:
