@@ -15,7 +15,9 @@ import pyarrow as pa
 import pytest
 
 from plait import Catalog, storage
+from plait.catalog.names import TableName
 from plait.errors import TableDroppedError, TableError
+from plait.services.definition.drop import drop_table
 from plait.storage import memory
 from plait.storage.memory import MemoryStore
 from plait.testing.faults import SimulatedCrashError
@@ -240,3 +242,60 @@ def _names(catalog: Catalog) -> object:
     """Return what can be seen, without the places, which are drawn."""
     gone = sorted(entry.name.split(".")[1] for entry in catalog.dropped())
     return catalog.namespaces(), [entry.name for entry in catalog.tables()], gone
+
+
+def _half_dropped(catalog: Catalog) -> None:
+    """Drop as somebody who dies between the decision and the row."""
+    drop_table(catalog._handle(catalog._require(TableName("a", "old"))))
+
+
+def _undrop_again(catalog: Catalog) -> None:
+    """Drop and undrop, both whole."""
+    _drop(catalog)
+    _undrop(catalog)
+
+
+BEFORE = {"living": lambda _: None, "dropped": _drop, "half-dropped": _half_dropped}
+RIVALS = {
+    "drop": _drop,
+    "undrop": _undrop,
+    "drop-undrop": _undrop_again,
+    "rename": lambda c: c.rename("a.old", "b.old"),
+    "purge": _purge,
+}
+
+
+@pytest.mark.long(8)
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("theirs", RIVALS)
+@pytest.mark.parametrize("ours", ["drop", "undrop"])
+def test_what_the_catalog_says_of_a_drop_is_what_the_table_says(
+    mortal: type[Mortal], ours: str, theirs: str, before: str, uri: str
+) -> None:
+    """INV-18: whoever acts between two storage calls, no table listed as dropped takes writes."""
+    for call in range(1, 10_000):
+        place = f"{uri}-{call}"
+        catalog, other = _prepared(place), Catalog(place)
+        BEFORE[before](catalog)
+        table = catalog._handle(next(r for r in catalog._rows("name = 'old'")))
+        _between(mortal, call, lambda c=other: _attempt(RIVALS[theirs], c))
+        _attempt({"drop": _drop, "undrop": _undrop}[ours], catalog)
+        acted = mortal.rival is None
+        mortal.rival = None
+        if not acted:
+            break
+        catalog = Catalog(place)
+        _check(catalog, purged=theirs == "purge")
+        row = next(iter(catalog._rows("name = 'old'")), None)
+        if row is not None:
+            dropped = bool(table.cache.refresh().table.contract.dropped)
+            assert dropped or row.state == "table", (call, row)
+            ended = before != "half-dropped" or theirs != "rename"  # a drop may find no such name
+            assert not ended or dropped == (row.state != "table"), (call, row)
+        forget(place)
+    assert call > 2
+
+
+def _attempt(operation: Callable[[Catalog], None], catalog: Catalog) -> None:
+    with suppress(TableError, StopIteration):  # it is not there, or went meanwhile
+        operation(catalog)

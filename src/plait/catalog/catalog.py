@@ -4,13 +4,17 @@ Nothing here decides who is first. Each change of a name is one commit of the ta
 reads what it rests on in the same transaction: a name is a record key, so of two that want it one
 is refused, and a reader sees all of a rename or nothing. What belongs to one operation and cannot
 be one commit, such as a table and its name, is ordered so that what a crash leaves can be repeated.
+
+Rows are what strangers may have written. So no row is a reason to delete a file: that is the
+decision in the table's own timeline, which says that the table is dropped.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Self
 
 import pyarrow as pa
@@ -25,32 +29,42 @@ from plait.catalog.names import (
     Row,
     TableName,
     is_place,
-    require_namespace,
+    parse_namespace,
 )
 from plait.errors import (
-    ConsentError,
+    CommitRetriesExhaustedError,
+    ContractError,
+    CorruptMetadataError,
+    FormatError,
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
-    OptionError,
-    PredicateError,
     RetryableConflictError,
-    SchemaError,
     TableDroppedError,
+    TableError,
     TableExistsError,
     TableNotFoundError,
 )
+from plait.expr import parse_where
+from plait.expr.evaluate import Sides, holds
+from plait.expr.tree import TARGET
+from plait.locks.identity import FORMAT_VERSION, IDENTITY_BYTES_MAX, identity_of
 from plait.model.consent import Consent
 from plait.model.plain import Plain, iso
 from plait.ports import Ports
 from plait.services.definition.drop import (
     drop_table,
     in_use,
+    purge_begun,
     purge_files,
     purgeable_ms,
     undrop_table,
 )
 from plait.storage import open_store
+from plait.storage.local import LocalStore
+from plait.storage.port import Store
+from plait.storage.tree import require_plain
 from plait.table import Table, handle_of
+from plait.timeline import paths
 from plait.txn.refusal import retries_exhausted
 from plait.txn.table_handle import TableHandle, open_handle
 
@@ -68,6 +82,7 @@ _KEY = ["namespace", "name", "unlisted"]
 _KEYS = pa.schema([_COLUMNS.field(name) for name in _KEY])
 _CREATING_MS_MAX = 24 * 3600 * 1000
 """How long a creation may take before a purge takes its entry away."""
+_BUSY = "another client is at it"
 _ATTEMPTS_MAX, _DEADLINE_S = 200, 60.0
 _PAUSE_S, _PAUSE_S_MAX = 0.005, 0.5
 
@@ -107,8 +122,8 @@ class _Change:
 class Catalog:
     """The names of the tables below a root. There is no server: every process may open the same.
 
-    A name is ``namespace.table``. Creating, renaming and dropping are atomic, whoever else does so
-    at the same time. A handle never changes, and threads may share it.
+    A name is ``namespace.table``, in any case of letters. Creating, renaming and dropping are
+    atomic, whoever else does so at the same time. A handle never changes, and threads may share it.
 
     >>> catalog = Catalog.create("memory://doc-catalog")
     >>> catalog.create_namespace("sales")
@@ -137,6 +152,7 @@ class Catalog:
         """
         self.uri = uri.rstrip("/") or uri
         self._storage, self._allow = storage_options, allow
+        self._read: tuple[int, pa.Table] = (-1, _COLUMNS.empty_table())
         try:
             self._names = Table.open(f"{self.uri}/{DIRECTORY}", storage_options=storage_options)
         except TableNotFoundError as error:
@@ -188,7 +204,7 @@ class Catalog:
             OptionError: it is no name.
             TableExistsError: it exists.
         """
-        require_namespace(name)
+        name = parse_namespace(name)
 
         def change(rows: Sequence[Row]) -> _Change:
             if not rows:
@@ -207,7 +223,7 @@ class Catalog:
             NamespaceNotFoundError: there is none.
             NamespaceNotEmptyError: tables are in it.
         """
-        require_namespace(name)
+        name = parse_namespace(name)
 
         def change(rows: Sequence[Row]) -> _Change:
             own = self._require_namespace(rows, name)
@@ -231,7 +247,8 @@ class Catalog:
         """
         where = "unlisted = ''"
         if namespace is not None:
-            where += f" AND namespace = '{require_namespace(namespace)}'"
+            namespace = parse_namespace(namespace)
+            where += f" AND namespace = '{namespace}'"
         rows = self._rows(where)
         if namespace is not None:
             self._require_namespace(rows, namespace)
@@ -239,7 +256,10 @@ class Catalog:
 
     def exists(self, name: str) -> bool:
         """Tell whether a name is given to a table."""
-        return self._find(TableName.parse(name)) is not None
+        wanted = TableName.parse(name)
+        rows = self._rows(_of_names(wanted))
+        self._require_namespace(rows, wanted.namespace)
+        return _listed(rows, wanted) is not None
 
     def location(self, name: str) -> str:
         """Return the URI of a table by its name; raise TableNotFoundError if there is none."""
@@ -252,8 +272,9 @@ class Catalog:
             NamespaceNotFoundError, TableNotFoundError: there is none.
             TableDroppedError: its drop, or undrop, has not ended: repeat it.
         """
-        location = self.location(name)
-        return Table.open(location, storage_options=self._storage, allow=self._allow)
+        row = self._require(TableName.parse(name))
+        self._store(row)  # refuses a link
+        return Table.open(self._uri_of(row), storage_options=self._storage, allow=self._allow)
 
     def create_table(
         self, name: str, schema: object, *, if_not_exists: bool = False, **definition: object
@@ -272,33 +293,12 @@ class Catalog:
             OptionError, SchemaError: the definition is invalid; nothing was written.
         """
         wanted = TableName.parse(name)
-        found = self._find(wanted)
-        if found is not None:
-            if if_not_exists:
-                return self.table(name)
-            self._require_free([found, Row(wanted.namespace)], wanted)
-        place = f"tables/{Ports().ids.nonce()}"
-        row = Row(*wanted, place, CREATING, place, self._now_ms())
-        self._commit(_of_names(wanted), lambda rows: self._begun(rows, row))
         try:
-            table = Table.create(
-                f"{self.uri}/{place}",
-                schema,
-                storage_options=self._storage,
-                allow=self._allow,
-                **definition,  # type: ignore[arg-type]  # checked by Table.create
-            )
-        except (ConsentError, OptionError, PredicateError, SchemaError):
-            self._forget(row)  # nothing was written there
-            raise
-        try:
-            self._commit(_of_names(wanted), lambda rows: self._named(rows, row))
-        except (TableExistsError, NamespaceNotFoundError):
-            self._discard(row)
+            return self._create(wanted, schema, definition)
+        except TableExistsError:
             if not if_not_exists:
                 raise
             return self.table(name)
-        return table
 
     def rename(self, name: str, new_name: str) -> None:
         """Give a table another name, also in another namespace; its files stay where they are.
@@ -312,8 +312,7 @@ class Catalog:
         def change(rows: Sequence[Row]) -> _Change:
             own = self._require_in(rows, old)
             self._require_free(rows, new)
-            moved = replace(own, namespace=new.namespace, name=new.table)
-            return _Change([own], [replace(moved, changed_ms=self._now_ms())])
+            return _Change([own], [self._moved(own, TABLE, new)])
 
         self._commit(_of_names(old, new), change)
 
@@ -327,13 +326,18 @@ class Catalog:
             NamespaceNotFoundError, TableNotFoundError: there is no such table.
         """
         row = self._require(TableName.parse(name))
-        handle = self._handle(row)
-        if handle is not None:
-            with suppress(TableDroppedError):  # a drop died before it took the name away
+
+        def dropped(row: Row) -> CatalogEntry | None:
+            if row.state != TABLE:
+                return self._entry(row)  # by another drop; and an undrop begins after it
+            handle = self._handle(row)
+            if handle is not None:
                 drop_table(handle)
+            moved = self._moved(row, DROPPED)
+            return self._entry(moved) if self._replace(row, moved) else None
+
         # By its place: somebody may have renamed it meanwhile, and it is dropped all the same.
-        self._commit(_of_place(row.place), lambda rows: self._unnamed(rows, row.place))
-        return self._entry(self._moved(row, DROPPED))
+        return self._settle(row, dropped) or self._entry(self._moved(row, DROPPED))
 
     def dropped(self) -> tuple[CatalogEntry, ...]:
         """Return the tables that have no name: dropped, being created, or being purged."""
@@ -351,29 +355,34 @@ class Catalog:
             TableExistsError: the name is taken.
         """
         row = self._at(location)
-        wanted = row.table if name is None else TableName.parse(name)
+        wanted = None if name is None else TableName.parse(name)
 
-        def change(rows: Sequence[Row]) -> _Change:
-            own = next((each for each in rows if each.place == row.place), None)
-            if own is not None and own.state == TABLE and own.table == wanted:
-                return _Change()  # by one that died before it undropped the table
-            if own is None or own.state != DROPPED:
+        def undropped(row: Row) -> CatalogEntry | None:
+            listed = self._moved(row, TABLE, wanted)
+            renamed = row.state == TABLE and row.table != listed.table
+            if row.state not in (DROPPED, TABLE) or renamed:
                 raise self._not_dropped(location)
-            self._require_free(rows, wanted)
-            listed = replace(self._moved(own, TABLE), namespace=wanted[0], name=wanted[1])
-            return _Change([own], [listed])
+            # Opened first: a drop that comes from here on is not taken back by what follows.
+            handle = self._handle(row)
+            if handle is None:
+                raise self._not_dropped(location)
+            if row.state == TABLE and not handle.cache.known().table.contract.dropped:
+                return self._entry(row)
+            if not self._replace(row, listed):
+                return None
+            undrop_table(handle)
+            return self._entry(listed)
 
-        self._commit(f"{_of_names(wanted)} OR {_of_place(row.place)}", change)
-        handle = self._handle(row)
-        if handle is None:
+        entry = self._settle(row, undropped)
+        if entry is None:
             raise self._not_dropped(location)
-        undrop_table(handle)
-        return CatalogEntry(str(wanted), self._uri_of(row))
+        return entry
 
     def purge(self, *, now: bool = False) -> PurgeReport:
         """Delete the files of dropped tables whose grace is over and that nobody reads.
 
-        It can be killed and repeated, and run beside everything else.
+        It can be killed and repeated, and run beside everything else. An entry whose table does not
+        say itself that it is dropped is kept, and the report says so.
 
         Args:
             now: wait for no grace; live readers and writers are waited for all the same.
@@ -381,25 +390,30 @@ class Catalog:
         purged: list[CatalogEntry] = []
         kept: dict[str, str] = {}
         for row in self._rows("unlisted <> ''"):
-            reason = None if row.state == PURGING else self._begin_purge(row, now=now)
-            if reason is not None:
+            try:
+                reason = self._purge(row, now=now)
+            except (ContractError, FormatError, TableNotFoundError) as error:  # the others go on
+                reason = f"{row.table} is kept: {error}"
+            if reason is None:
+                purged.append(self._entry(row))
+            else:
                 kept[self._uri_of(row)] = reason
-                continue
-            purge_files(open_store(self._uri_of(row), self._storage))
-            self._forget(row)
-            purged.append(self._entry(row))
         return PurgeReport(tuple(purged), kept)
 
     # --- inside: rows --------------------------------------------------------------------------
 
     def _rows(self, where: str) -> list[Row]:
-        return [Row.of(each) for each in self._names.scan(where=where).to_arrow().to_pylist()]
+        """Return the newest rows of a predicate: read anew only if a commit came since.
 
-    def _find(self, name: TableName) -> Row | None:
-        """Return the row of a name; raise NamespaceNotFoundError if nothing is there for it."""
-        rows = self._rows(_of_names(name))
-        self._require_namespace(rows, name.namespace)
-        return _listed(rows, name)
+        So a look that finds nothing new writes no read pin.
+        """
+        version, rows = self._read
+        if self._names.version != version:
+            scan = self._names.scan()
+            version, rows = scan.version, scan.to_arrow()
+            self._read = version, rows
+        chosen = holds(parse_where(where, rows.schema), Sides.of(**{TARGET: rows}))
+        return [Row.of(each) for each in rows.filter(chosen).to_pylist()]
 
     def _require(self, name: TableName) -> Row:
         return self._require_in(self._rows(_of_names(name)), name)
@@ -432,38 +446,75 @@ class Catalog:
         self._require_free(rows, row.table)
         return _Change(put=[row])
 
-    def _named(self, rows: Sequence[Row], row: Row) -> _Change:
-        """Give the name to a table that was created."""
-        own = next((each for each in rows if each.key == row.key), None)
-        if own is None or own.state != CREATING:
-            message = f"the creation of {row.table} took more than a day, and was purged"
-            raise TableNotFoundError(message, hint="create it again", uri=self._uri_of(row))
-        self._require_free(rows, row.table)
-        return _Change([own], [self._moved(own, TABLE)])
-
-    def _unnamed(self, rows: Sequence[Row], place: str) -> _Change:
-        """Take its name from a table that is dropped; another drop may have done so."""
-        own = next((each for each in rows if each.place == place), None)
-        if own is None or own.state not in (TABLE, CREATING):
-            return _Change()
-        return _Change([own], [self._moved(own, DROPPED)])
-
-    def _moved(self, row: Row, state: str) -> Row:
+    def _moved(self, row: Row, state: str, name: TableName | None = None) -> Row:
+        """Return the row of a place as it is next; it never becomes one that it was before."""
+        namespace, table = name or row.table
         unlisted = "" if state == TABLE else row.place
-        return replace(row, state=state, unlisted=unlisted, changed_ms=self._now_ms())
+        changed_ms = max(self._now_ms(), row.changed_ms + 1)
+        return Row(namespace, table, unlisted, state, row.place, changed_ms)
 
-    def _discard(self, row: Row) -> None:
-        """Delete what was created for a name that somebody else got: nobody knows the place."""
-        self._commit(
-            _of_place(row.place),
-            lambda rows: _Change(put=[self._moved(each, PURGING) for each in rows]),
-        )
-        purge_files(open_store(self._uri_of(row), self._storage))
-        self._forget(row)
+    def _replace(self, row: Row, moved: Row | None) -> bool:
+        """Change the row of a place if it is still the one that was read; tell whether it was.
 
-    def _forget(self, row: Row) -> None:
-        self._commit(
-            _of_place(row.place), lambda rows: _Change([r for r in rows if r.place == row.place])
+        So what was found out about the table in between still holds: whoever changes that changes
+        the row afterwards.
+
+        Args:
+            row: as it was read.
+            moved: as it is from now on; None deletes it.
+
+        Raises:
+            TableExistsError, NamespaceNotFoundError: it gets a name that it cannot have.
+            CorruptMetadataError: another row names the same place.
+        """
+        replaced = False
+
+        def change(rows: Sequence[Row]) -> _Change:
+            nonlocal replaced
+            own = [each for each in rows if each.place == row.place]
+            if len(own) > 1:
+                raise _damaged(f"two entries, {own[0].table} and {own[1].table}, have one place")
+            replaced = own == [row]
+            if not replaced:
+                return _Change()
+            if moved is not None and moved.state == TABLE and row.key != moved.key:
+                self._require_free(rows, moved.table)
+            return _Change([row], [] if moved is None else [moved])
+
+        where = _of_place(row.place)
+        self._commit(where if moved is None else f"{_of_names(moved.table)} OR {where}", change)
+        return replaced
+
+    def _settle(
+        self, row: Row, attempt: Callable[[Row], CatalogEntry | None]
+    ) -> CatalogEntry | None:
+        """Try an operation of two commits until nobody changed the row or the table in between.
+
+        Returns:
+            What ``attempt`` did; None if the row is gone.
+        """
+        ports = Ports()
+        started, backoff = ports.clock.monotonic(), ports.backoff(_PAUSE_S, _PAUSE_S_MAX)
+        for _ in range(_ATTEMPTS_MAX):
+            with suppress(ContractError, TableDroppedError):
+                entry = attempt(row)
+                if entry is not None:
+                    return entry
+            found = self._rows(_of_place(row.place))
+            if not found:
+                return None
+            row = found[0]
+            if ports.clock.monotonic() - started > _DEADLINE_S:
+                break
+            backoff.pause()
+        message = f"others changed {row.table} again and again"
+        elapsed_ms = int(1000 * (ports.clock.monotonic() - started))
+        raise CommitRetriesExhaustedError(
+            message,
+            hint="run it again",
+            conflict=None,
+            attempts=_ATTEMPTS_MAX,
+            elapsed_ms=elapsed_ms,
         )
 
     def _commit(self, where: str, change: Callable[[Sequence[Row]], _Change]) -> None:
@@ -497,44 +548,109 @@ class Catalog:
 
     # --- inside: tables ------------------------------------------------------------------------
 
-    def _begin_purge(self, row: Row, *, now: bool) -> str | None:
-        """Decide that the files of a place go; return why not."""
-        reason = self._kept(row, now=now)
-        if reason is not None:
-            return reason
-        doomed = False
+    def _create(self, name: TableName, schema: object, definition: Mapping[str, object]) -> Table:
+        """Create a table, and give it its name."""
+        place = f"tables/{Ports().ids.nonce()}"
+        row = Row(*name, place, CREATING, place, self._now_ms())
+        self._commit(_of_names(name), lambda rows: self._begun(rows, row))
+        try:
+            self._claim(row)
+            table = Table.create(
+                self._uri_of(row),
+                schema,
+                storage_options=self._storage,
+                allow=self._allow,
+                **definition,  # type: ignore[arg-type]  # checked by Table.create
+            )
+            if not self._replace(row, self._moved(row, TABLE)):
+                message = f"the creation of {name} took more than a day, and was given up"
+                raise TableNotFoundError(message, hint="create it again", uri=self._uri_of(row))
+        except (TableError, TypeError):
+            with suppress(TableError):  # a purge does it after a day
+                self._give_up(row)
+            raise
+        return table
 
-        def change(rows: Sequence[Row]) -> _Change:
-            nonlocal doomed
-            own = next((each for each in rows if each.place == row.place), None)
-            doomed = own is not None and own.state in (row.state, PURGING)
-            if own is None or own.state != row.state:
-                return _Change()
-            return _Change(put=[self._moved(own, PURGING)])
+    def _claim(self, row: Row) -> None:
+        """Give a place to the table that is created next: its identity begins with the place.
 
-        # From here on no undrop, and no creator that wakes up, gives the place a name again.
-        self._commit(_of_place(row.place), change)
-        return None if doomed else "it was undropped, or purged by another client"
+        By that a table is known to be this creation's, if it has to be taken away again.
+        """
+        identity = {"format": FORMAT_VERSION, "id": _digits(row) + Ports().ids.nonce()}
+        uri = self._uri_of(row)
+        store = open_store(uri, self._storage, create=True)
+        if not store.put_if_absent(paths.TABLE, json.dumps(identity).encode()):
+            message = f"a table is at {uri} already"
+            raise TableExistsError(message, hint="run it again", uri=uri)
 
-    def _kept(self, row: Row, *, now: bool) -> str | None:
-        """Tell why the files of a place cannot go yet; None: they can."""
+    def _give_up(self, row: Row) -> None:
+        """Take away what a creation left that got no name."""
+        dropped = self._moved(row, DROPPED)
+        if self._replace(row, dropped):  # from here on it gets none
+            self._purge(dropped, now=True)
+
+    def _purge(self, row: Row, *, now: bool) -> str | None:
+        """Delete the files of a place, and its entry; return why not."""
         if row.state == CREATING:
-            over = self._now_ms() - row.changed_ms > _CREATING_MS_MAX
-            return None if over else "it is being created"
+            if self._now_ms() - row.changed_ms <= _CREATING_MS_MAX:
+                return "it is being created"
+            creating, row = row, self._moved(row, DROPPED)
+            if not self._replace(creating, row):
+                return _BUSY
+        store = self._store(row)
+        if not (row.state == PURGING and purge_begun(store)):
+            reason = self._kept(row, store, now=now)
+            if reason is not None:
+                return reason
+        # From here on no undrop gives the place a name again; one that began before had to change
+        # the row. Of two purges one is refused.
+        purging = self._moved(row, PURGING)
+        if not self._replace(row, purging):
+            return _BUSY
+        purge_files(store)
+        self._replace(purging, None)
+        return None
+
+    def _kept(self, row: Row, store: Store, *, now: bool) -> str | None:
+        """Tell why the files of a place cannot go yet; None: they can."""
         handle = self._handle(row)
         if handle is None:
-            return None
+            if self._only_claimed(row, store):
+                return None
+            return f"{row.table} is kept: there are files and no table"
         due_ms = purgeable_ms(handle)
         if due_ms is None:
-            return "it is not dropped any more: undrop it to give it a name"
-        if not now and handle.store.now_ms() < due_ms:
+            empty = handle.cache.known().version == 0 and handle.identity.startswith(_digits(row))
+            if row.state != DROPPED or not empty:
+                return f"{row.table} is kept: its own timeline does not say that it is dropped"
+            drop_table(handle)  # a creation that got no name
+            due_ms = purgeable_ms(handle)
+        if not now and due_ms is not None and handle.store.now_ms() < due_ms:
             return f"its grace is over at {iso(due_ms)}"
         user = in_use(handle)
         return None if user is None else f"{user} needs it"
 
+    def _only_claimed(self, row: Row, store: Store) -> bool:
+        """Tell whether nothing is in a place but what its creation put there."""
+        body = store.find(paths.TABLE, size_max=IDENTITY_BYTES_MAX)
+        if body is not None and not identity_of(body).startswith(_digits(row)):
+            return False
+        return all(info.path == paths.TABLE for info in store.list(""))
+
+    def _store(self, row: Row) -> Store:
+        """Open the store of a place.
+
+        Raises:
+            CorruptMetadataError: a link is in its way, which may lead out of the root.
+        """
+        store = open_store(self._uri_of(row), self._storage)
+        if isinstance(store, LocalStore):
+            require_plain(store.root.removesuffix(f"/{row.place}") or "/", row.place)
+        return store
+
     def _handle(self, row: Row) -> TableHandle | None:
         """Open a table, dropped or not; None if there is none."""
-        store = open_store(self._uri_of(row), self._storage)
+        store = self._store(row)
         try:
             return open_handle(store, Ports(), Consent.of(self._allow), dropped=True)
         except TableNotFoundError:
@@ -578,3 +694,14 @@ def _of_names(*names: TableName) -> str:
 
 def _of_place(place: str) -> str:
     return f"place = '{place}'"
+
+
+def _digits(row: Row) -> str:
+    """Return the part of a place that was drawn."""
+    return row.place.removeprefix("tables/")
+
+
+def _damaged(problem: str) -> CorruptMetadataError:
+    message = f"the catalog is damaged: {problem}"
+    hint = "do not use this catalog before you know who wrote it"
+    return CorruptMetadataError(message, hint=hint, path=DIRECTORY, found=problem)

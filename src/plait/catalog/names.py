@@ -18,13 +18,17 @@ _UNLISTED: Final = (CREATING, DROPPED, PURGING)
 _PLACE = re.compile(r"tables/[0-9a-f]{16}", re.ASCII)
 _PART = re.compile(r"\w[\w-]*")
 _CHARACTERS_MAX = 128
+_CHANGED_MS_MAX = 1 << 53
+"""Later than any clock; another change still fits into the column."""
 
 
 class TableName(NamedTuple):
     """A table's name: ``str()`` returns ``namespace.table``.
 
-    >>> TableName.parse("sales.trips").namespace
-    'sales'
+    There is one rule for letters: a name is kept in lower case, and found in any.
+
+    >>> str(TableName.parse("Sales.trips"))
+    'sales.trips'
     """
 
     namespace: str
@@ -36,17 +40,18 @@ class TableName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        """Read ``namespace.table``; raise OptionError for anything else."""
-        parts = str(text).split(".")
+        """Read ``namespace.table`` in any case of letters; raise OptionError for anything else."""
+        parts = [part.lower() for part in str(text).split(".")]
         if len(parts) != 2 or not all(map(_is_part, parts)):  # noqa: PLR2004 - two parts
             raise _refused(text, "a table", "a name is namespace.table, such as sales.trips")
         return cls(*parts)
 
 
-def require_namespace(name: str) -> str:
-    """Return the name of a namespace; raise OptionError if it cannot be one."""
+def parse_namespace(text: str) -> str:
+    """Read the name of a namespace in any case of letters; raise OptionError if it is none."""
+    name = str(text).lower()
     if not _is_part(name):
-        raise _refused(name, "a namespace", "a namespace has one part, such as sales")
+        raise _refused(text, "a namespace", "a namespace has one part, such as sales")
     return name
 
 
@@ -60,6 +65,7 @@ def _is_part(text: object) -> bool:
         isinstance(text, str)
         and 0 < len(text) <= _CHARACTERS_MAX
         and _PART.fullmatch(text) is not None
+        and text == text.lower()
         and unicodedata.is_normalized("NFC", text)
     )
 
@@ -82,6 +88,7 @@ class Row:
     state: str = NAMESPACE
     place: str = ""
     changed_ms: int = 0
+    """When it was changed, by the store's clock; greater with each change of the row."""
 
     @property
     def key(self) -> dict[str, object]:
@@ -105,6 +112,7 @@ class Row:
             named = named and _is_part(row.name) and row.unlisted == unlisted
             named = named and row.state in (TABLE, *_UNLISTED)
             named = named and is_place(row.place)
+            named = named and 0 <= row.changed_ms <= _CHANGED_MS_MAX
         if not named:
             found = repr(value)[:200]
             message = f"the catalog has an entry that no version of Plait writes: {found}"

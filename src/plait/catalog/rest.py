@@ -17,7 +17,7 @@ from typing import Final
 from urllib.parse import parse_qs, unquote
 
 from plait.catalog.catalog import Catalog
-from plait.catalog.names import TableName, require_namespace
+from plait.catalog.names import TableName, parse_namespace
 from plait.errors import NamespaceNotFoundError, OptionError, TableError, TableNotFoundError
 from plait.interop.iceberg import TARGET
 from plait.interop.publication import follow, newest_metadata
@@ -152,12 +152,12 @@ class IcebergRest:
 
     def _namespace(self, escaped: str) -> str:
         """Return the name of a namespace that exists."""
-        name = _unescaped(escaped)
         try:
-            if require_namespace(name) in self._catalog.namespaces():
+            name = parse_namespace(_unescaped(escaped))
+            if name in self._catalog.namespaces():
                 return name
         except OptionError:
-            _log.debug("no namespace has such a name: %.200r", name)
+            _log.debug("no namespace has such a name: %.200r", escaped)
         raise _no_namespace()
 
     # --- tables ------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ from plait.model.sink_ledger import is_sink_name
 
 META = ".meta"
 TABLE = f"{META}/table.json"
+PURGING = f"{META}/purging.json"
+"""The mark of a purge that has begun: a copy of ``table.json`` (RFC 0047)."""
 TIMELINE = f"{META}/timeline"
 PENDING = f"{META}/pending"
 HEARTBEATS = f"{META}/heartbeats"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from plait import Catalog, Table
-from plait.catalog.names import DIRECTORY
+from plait.catalog.names import CREATING, DIRECTORY, DROPPED, PURGING, Row
 from plait.errors import (
     CorruptMetadataError,
     NamespaceNotEmptyError,
@@ -20,7 +21,10 @@ from plait.errors import (
     TableExistsError,
     TableNotFoundError,
 )
+from plait.storage import open_store
+from plait.timeline import paths
 
+PLACE = "tables/" + "a" * 16
 DDL = "id bigint, v bigint"
 ROWS = pa.table({"id": [1, 2], "v": [10, 20]})
 HOSTILE = [
@@ -57,15 +61,33 @@ def test_a_place_without_a_catalog_is_told_and_not_listed_as_empty(uri: str) -> 
 
 def test_a_table_is_found_by_its_name_and_by_its_location(catalog: Catalog) -> None:
     _created(catalog)
-    for letters in ("sales.Trips", "sales.größe", "sales._x-1", "sales.表"):
+    for letters in ("sales.größe", "sales._x-1", "sales.表"):
         catalog.create_table(letters, DDL)
-    assert set(_names(catalog)) == {
-        *("sales.trips", "sales.Trips", "sales.größe", "sales._x-1", "sales.表")
-    }
+    assert set(_names(catalog)) == {*("sales.trips", "sales.größe", "sales._x-1", "sales.表")}
     assert catalog.exists("sales.trips")
     assert not catalog.exists("sales.none")
     assert catalog.table("sales.trips").scan().to_arrow().num_rows == 2
     assert Table.open(catalog.location("sales.trips")).scan().to_arrow().num_rows == 2
+
+
+def test_a_name_is_one_name_in_any_case_of_letters_at_every_door(catalog: Catalog) -> None:
+    """INV-18: Spark and Trino write names in lower case, and would find one of two by chance."""
+    catalog.create_namespace("Stock")
+    with pytest.raises(TableExistsError):
+        catalog.create_namespace("STOCK")
+    made = catalog.create_table("Sales.Größe", DDL, record_key=["id"])
+    assert _names(catalog) == ["sales.größe"]
+    assert catalog.exists("SALES.GRÖSSE".replace("SS", "ß"))
+    for again in ("sales.größe", "SALES.GRÖßE"):
+        with pytest.raises(TableExistsError):
+            catalog.create_table(again, DDL)
+        assert catalog.table(again)._handle.identity == made._handle.identity
+    catalog.rename("sales.GRÖßE", "STOCK.Parts")
+    assert [entry.name for entry in catalog.tables("Stock")] == ["stock.parts"]
+    entry = catalog.drop("Stock.PARTS")
+    assert catalog.undrop(entry.location, "SALES.Back").name == "sales.back"
+    catalog.drop_namespace("stocK")
+    assert catalog.namespaces() == ("sales",)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -206,33 +228,165 @@ def test_an_undrop_beside_a_purge_is_refused(catalog: Catalog) -> None:
     """The purge has decided, and died before it deleted a file."""
     _created(catalog)
     entry = catalog.drop("sales.trips")
-    assert catalog._begin_purge(catalog._at(entry.location), now=True) is None
+    row = catalog._at(entry.location)
+    assert catalog._replace(row, catalog._moved(row, PURGING))
     with pytest.raises(TableNotFoundError):
         catalog.undrop(entry.location)
-    assert len(catalog.purge().purged) == 1, "the next one goes on, whatever the grace"
+    assert len(catalog.purge(now=True).purged) == 1, "the next one goes on"
 
 
 def test_what_is_being_created_is_not_purged_before_a_day(catalog: Catalog) -> None:
-    from plait.catalog.catalog import CREATING, Row
-
-    place = "tables/" + "a" * 16
-    row = Row("sales", "late", place, CREATING, place, catalog._now_ms())
-    catalog._commit("name = 'late'", lambda _: _put(row))
+    row = _put(catalog, "late", CREATING, changed_ms=catalog._now_ms())
+    catalog._claim(row)
+    table = Table.create(catalog._uri_of(row), DDL)
     assert list(catalog.purge(now=True).kept.values()) == ["it is being created"]
-    old = Row("sales", "late", place, CREATING, place, 1)
-    catalog._commit("name = 'late'", lambda _: _put(old))
-    Table.create(f"{catalog.uri}/{place}", DDL)
-    assert len(catalog.purge().purged) == 1
+    old = _put(catalog, "late", CREATING, changed_ms=1)
+    assert "grace" in catalog.purge().kept[catalog._uri_of(old)]
+    assert not catalog._replace(row, catalog._moved(row, "table")), "the creator wakes up"
+    with pytest.raises(TableDroppedError):
+        table.append(ROWS)
+    assert len(catalog.purge(now=True).purged) == 1
     with pytest.raises(TableNotFoundError):
-        Table.open(f"{catalog.uri}/{place}")
-    with pytest.raises(TableNotFoundError):  # the creator wakes up
-        catalog._commit("name IN ('', 'late')", lambda rows: catalog._named(rows, row))
+        Table.open(catalog._uri_of(row))
 
 
-def _put(row):
-    from plait.catalog.catalog import _Change
+def _put(
+    catalog: Catalog, name: str, state: str, place: str = PLACE, *, changed_ms: int = 1
+) -> Row:
+    """Write a row of the catalog as somebody could who may write its table."""
+    unlisted = "" if state == "table" else place
+    row = Row("sales", name, unlisted, state, place, changed_ms)
+    Table.open(f"{catalog.uri}/{DIRECTORY}").upsert(pa.Table.from_pylist([asdict(row)]))
+    return row
 
-    return _Change(put=[row])
+
+@pytest.mark.parametrize("state", [CREATING, DROPPED, PURGING])
+@pytest.mark.parametrize("own", [True, False])
+def test_a_forged_entry_deletes_no_table_that_lives(
+    catalog: Catalog, state: str, *, own: bool
+) -> None:
+    """INV-18: no row is a reason to delete a file; the timeline of the table is."""
+    if own:
+        _created(catalog, "sales.mine")
+        uri = catalog.location("sales.mine")
+    else:
+        uri = f"{catalog.uri}/{PLACE}"
+        Table.create(uri, DDL, record_key=["id"]).upsert(ROWS)
+    _put(catalog, "forged", state, uri.removeprefix(f"{catalog.uri}/"))
+    for now in (False, True):
+        report = catalog.purge(now=now)
+        assert report.purged == ()
+        assert "sales.forged" in report.kept[uri]
+    assert Table.open(uri).upsert(ROWS).version == 2
+    if own:
+        assert catalog.table("sales.mine").scan().to_arrow().num_rows == 2
+
+
+@pytest.mark.parametrize("state", [CREATING, DROPPED, PURGING])
+def test_a_forged_entry_deletes_no_empty_table_of_somebody_else(
+    catalog: Catalog, state: str
+) -> None:
+    uri = f"{catalog.uri}/{PLACE}"
+    Table.create(uri, DDL)
+    _put(catalog, "forged", state)
+    assert "sales.forged" in catalog.purge(now=True).kept[uri]
+    assert Table.open(uri).append(ROWS).version == 1
+
+
+def test_a_forged_purge_deletes_no_empty_table_of_the_catalog(catalog: Catalog) -> None:
+    catalog.create_table("sales.mine", DDL)
+    uri = catalog.location("sales.mine")
+    _put(catalog, "forged", PURGING, uri.removeprefix(f"{catalog.uri}/"))
+    assert "sales.forged" in catalog.purge(now=True).kept[uri]
+    assert catalog.table("sales.mine").append(ROWS).version == 1
+
+
+def test_two_entries_with_one_place_are_damage(catalog: Catalog) -> None:
+    """INV-18: a drop of one name would drop the table of the other."""
+    _created(catalog)
+    uri = catalog.location("sales.trips")
+    _put(catalog, "alias", "table", uri.removeprefix(f"{catalog.uri}/"))
+    with pytest.raises(CorruptMetadataError) as told:
+        catalog.drop("sales.alias")
+    assert told.value.path == DIRECTORY
+
+
+def test_files_without_a_table_are_not_deleted(catalog: Catalog) -> None:
+    uri = f"{catalog.uri}/{PLACE}"
+    open_store(uri, create=True).put("thesis.txt", b"words")
+    for state in (CREATING, DROPPED, PURGING):
+        _put(catalog, "forged", state)
+        assert "sales.forged" in catalog.purge(now=True).kept[uri]
+    assert open_store(uri).find("thesis.txt") == b"words"
+
+
+def test_a_purge_that_died_among_the_files_is_ended(catalog: Catalog) -> None:
+    """Its mark stays until the last file is gone, and is of no other table."""
+    _created(catalog)
+    entry = catalog.drop("sales.trips")
+    row = catalog._at(entry.location)
+    assert catalog._replace(row, catalog._moved(row, PURGING))
+    store = open_store(entry.location)
+    identity = store.find(paths.TABLE)
+    store.put(paths.PURGING, b'{"format": 1, "id": "0123456789abcdef0123456789abcdef"}')
+    assert paths.PURGING in catalog.purge(now=True).kept[entry.location]
+    store.put(paths.PURGING, identity)
+    store.delete([paths.slot(1)])
+    assert len(catalog.purge(now=True).purged) == 1
+    assert not list(store.list(""))
+
+
+@pytest.mark.parametrize("link", ["place", "tables", "inner"])
+def test_a_link_leads_no_purge_and_no_reader_out_of_the_root(tmp_path: Path, link: str) -> None:
+    catalog = Catalog.create(str(tmp_path / "lake"))
+    catalog.create_namespace("sales")
+    _created(catalog)
+    entry = catalog.drop("sales.trips")
+    outside = tmp_path / "outside"
+    place = Path(entry.location)
+    if link == "inner":
+        outside.mkdir()
+        (outside / "kept").write_text("words")
+        (place / "partition").symlink_to(outside)
+    else:
+        moved = place if link == "place" else place.parent
+        moved.rename(outside)
+        moved.symlink_to(outside)
+    before = sorted(path for path in outside.rglob("*") if path.is_file())
+    report = catalog.purge(now=True)
+    assert bool(report.kept) == (link != "inner")
+    assert sorted(path for path in outside.rglob("*") if path.is_file()) == before
+    if link != "inner":
+        with pytest.raises(CorruptMetadataError):
+            catalog.undrop(entry.location)
+        _put(catalog, "linked", "table", f"tables/{place.name}")
+        with pytest.raises(CorruptMetadataError):
+            catalog.table("sales.linked")
+
+
+def test_of_two_creators_of_one_name_the_second_gets_the_table_of_the_first(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one is done while our table is made, so only the name itself tells."""
+    made = Table.create
+
+    def late(uri: str, schema: object, **definition: object) -> Table:
+        table = made(uri, schema, **definition)
+        monkeypatch.setattr(Table, "create", made)
+        Catalog(catalog.uri).create_table("sales.trips", "other string")
+        return table
+
+    monkeypatch.setattr(Table, "create", late)
+    table = catalog.create_table("sales.trips", DDL, if_not_exists=True)
+    assert table.schema.names == ["other"]
+    assert catalog.dropped() == (), "nothing is left of ours"
+    assert _names(catalog) == ["sales.trips"]
+
+
+def test_a_creation_with_an_unknown_argument_leaves_nothing(catalog: Catalog) -> None:
+    with pytest.raises(TypeError):
+        catalog.create_table("sales.trips", DDL, record_kee=["id"])
+    assert catalog.dropped() == catalog.tables() == ()
 
 
 @pytest.mark.parametrize(
@@ -249,6 +403,10 @@ def _put(row):
         {"unlisted": "tables/0123456789abcdef"},
         {"namespace": "a/b"},
         {"namespace": ""},
+        {"name": "X"},
+        {"namespace": "Sales"},
+        {"changed_ms": -1},
+        {"changed_ms": (1 << 63) - 1},
     ],
 )
 def test_an_entry_that_leads_elsewhere_is_damage(catalog: Catalog, lie: dict[str, str]) -> None:

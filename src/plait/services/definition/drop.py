@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from plait.definition.table_def import TableDef, require_not_dropped
+from plait.definition.table_def import TableDef
+from plait.errors import CorruptMetadataError
+from plait.locks.identity import IDENTITY_BYTES_MAX, identity_of
 from plait.model.decision import CommitResult
 from plait.model.instant import time_ms, time_text
 from plait.storage.port import Store
@@ -24,23 +26,33 @@ from plait.txn.table_handle import TableHandle
 def drop_table(handle: TableHandle) -> CommitResult:
     """Decide that a table is dropped; no file goes.
 
+    Of a table that is dropped it is decided once more, with a later time: an undrop that began
+    before takes back the drop that it read, and not this one.
+
+    Args:
+        handle: the table, opened by ``open_handle(..., dropped=True)``.
+
     Raises:
-        TableDroppedError: it was dropped already.
+        ContractError, TableDroppedError: the contract was changed since the table was opened.
     """
 
     def dropped(table: TableDef) -> TableDef:
-        require_not_dropped(table, handle.store.address.uri)
-        now = time_text(handle.store.now_ms())
+        before_ms = time_ms(table.contract.dropped) if table.contract.dropped else 0
+        now = time_text(max(handle.store.now_ms(), before_ms + 1))
         return replace(table, contract=replace(table.contract, dropped=now))
 
     return change_table(handle, dropped)
 
 
 def undrop_table(handle: TableHandle) -> None:
-    """Take a drop back; of a table that is not dropped, change nothing.
+    """Take back the drop under which a table was opened; if there is none, change nothing.
 
     Args:
         handle: the table, opened by ``open_handle(..., dropped=True)``.
+
+    Raises:
+        ContractError, TableDroppedError: the contract was changed since the table was opened; so it
+            was, for example, dropped once more.
     """
     if handle.cache.refresh().table.contract.dropped:
         change_table(
@@ -71,8 +83,35 @@ def in_use(handle: TableHandle) -> str | None:
     return None
 
 
+def purge_begun(store: Store) -> bool:
+    """Tell whether a purge of this table has begun: from then on its timeline proves nothing.
+
+    Raises:
+        CorruptMetadataError: what is there instead of the mark of a purge is none, or is of another
+            table.
+    """
+    mark = store.find(paths.PURGING, size_max=IDENTITY_BYTES_MAX)
+    if mark is None:
+        return False
+    table = store.find(paths.TABLE, size_max=IDENTITY_BYTES_MAX)
+    if table is not None and identity_of(table) != identity_of(mark):
+        message = f"{paths.PURGING} is the mark of another table's purge"
+        hint = "find out who wrote it, and delete it if this table is needed"
+        facts = {"expected": identity_of(table), "found": identity_of(mark)}
+        raise CorruptMetadataError(message, hint=hint, path=paths.PURGING, **facts)
+    return True
+
+
 def purge_files(store: Store) -> None:
-    """Delete every file of a place; the file that says that a table is here goes last."""
+    """Delete every file of a table that the caller found dropped and free, and that stays so.
+
+    The mark comes first, so that a purge that died can be ended although the timeline is not whole
+    any more. The file that says that a table is here goes last, and then the mark.
+    """
+    table = store.find(paths.TABLE, size_max=IDENTITY_BYTES_MAX)
+    if table is not None:
+        store.put(paths.PURGING, table)
     listed = [info.path for info in store.list("")]
-    store.delete([path for path in listed if path != paths.TABLE])
+    store.delete([path for path in listed if path not in (paths.TABLE, paths.PURGING)])
     store.delete([paths.TABLE])
+    store.delete([paths.PURGING])
