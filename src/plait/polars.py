@@ -1,6 +1,7 @@
 """Tables as LazyFrames of Polars: ``plait.polars.scan``.
 
-Polars hands down which columns, rows and how many of them a query needs. It evaluates its predicate
+Polars reads files itself where that makes no difference (``read/native.py``). Of all others, Polars
+hands down which columns, rows and how many of them a query needs. It evaluates its predicate
 itself, on every row that it is given: what it makes of nulls and NaN is for Polars to say. Plait
 only leaves out what cannot match. It understands the predicate as far as it can, and the rest of it
 leaves out nothing.
@@ -8,12 +9,16 @@ leaves out nothing.
 
 from __future__ import annotations
 
+import functools
 import json
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from plait.errors import MissingDependencyError, OptionError, PredicateError
@@ -30,6 +35,7 @@ from plait.expr.implied import (
     some,
 )
 from plait.expr.tree import DEPTH_MAX, TRUE, Column, Predicate, bounded
+from plait.read.native import NativeFile
 from plait.read.scan import Scan
 from plait.table import Table
 
@@ -58,10 +64,15 @@ def scan(
     storage_options: Mapping[str, object] | None = None,
     allow: str | Iterable[str] | None = None,
 ) -> pl.LazyFrame:
-    """Return a version of a table as a LazyFrame. Nothing but metadata is read yet.
+    """Return a version of a table as a LazyFrame. No rows are read yet.
 
     The version is pinned now: its files are kept until the frame, and all that were made of it, are
     dropped. Columns, predicates and ``head`` are pushed into the scan.
+
+    On a disk, Polars reads the files by its own Parquet reader, and leaves out hidden rows. Of a
+    scan with a predicate it gets rows from Plait, which then skips files by partition, bucket and
+    bounds. It also does so where a file is not as the version has it: other names or types of
+    columns, a column that the file lacks, an object store, or more than 1,000 files.
 
     Args:
         source: the URI of a table, a table, or a scan of one.
@@ -75,6 +86,7 @@ def scan(
         MissingDependencyError: Polars is not installed.
         OptionError: the scan has a limit, or an option does not apply to the source.
         TableNotFoundError: there is no table.
+        CorruptMetadataError: a file is not what the table's metadata says.
         InstantExpiredError: the version was cleaned.
 
     >>> import pyarrow as pa
@@ -101,10 +113,21 @@ def scan(
     elif columns is not None:
         source = source.narrowed(columns=[columns] if isinstance(columns, str) else columns)
     source.require_unlimited()
+    frame = _native(library, source)
+    return _lazy(library, source) if frame is None else frame
+
+
+def _lazy(library: Any, scan: Scan) -> pl.LazyFrame:  # noqa: ANN401 - a module
+    """Return a frame whose rows are read by Plait."""
     frame: pl.LazyFrame = library.io.plugins.register_io_source(
-        _Source(source), schema=library.from_arrow(source.schema.empty_table()).schema
+        _Source(scan), schema=_schema(library, scan)
     )
     return frame
+
+
+def _schema(library: Any, scan: Scan) -> pl.Schema:  # noqa: ANN401 - a module
+    schema: pl.Schema = library.from_arrow(scan.schema.empty_table()).schema
+    return schema
 
 
 def _refuse(what: str, **options: object) -> None:
@@ -174,6 +197,108 @@ def _frame(library: Any, batch: pa.RecordBatch) -> pl.DataFrame:  # noqa: ANN401
         return frame
     empty: pl.DataFrame = library.DataFrame(height=batch.num_rows)
     return empty
+
+
+# --- files that Polars reads itself --------------------------------------------------------------
+
+
+def _native(library: Any, scan: Scan) -> pl.LazyFrame | None:  # noqa: ANN401 - a module
+    """Return a frame whose files Polars reads itself, as far as it can; None: none of them.
+
+    Polars makes one plan of a query and its scans of Parquet: what a join has found skips row
+    groups of the other side, for example. It does nothing of that through an IO source.
+    """
+    found = scan._native(masked=_hides_rows())  # noqa: SLF001 - ours
+    if found is None:
+        return None
+    files, rest = found
+    hidden = _Hidden(files.files)
+    frame = _parquet(library, [file.place for file in files.files], hidden if hidden.any else None)
+    stored = frame.collect_schema()
+    if any(stored.get(name) != kind for name, kind in _schema(library, scan).items()):
+        return None
+    # Projection drops this column from each plan. It stays in the frame, and so keeps the scan.
+    name = "_plait"
+    while name in stored:
+        name += "_"
+    kept = library.lit(0).map_batches(_Kept(scan), return_dtype=library.Int32, is_elementwise=True)
+    frame = frame.with_columns(kept.alias(name))
+    frame = frame.select(library.selectors.by_name(*scan.schema.names))
+    return library.concat([frame, _lazy(library, rest)]) if rest.plan.files.num_rows else frame
+
+
+def _parquet(library: Any, places: Sequence[str], hidden: _Hidden | None) -> pl.LazyFrame:  # noqa: ANN401 - a module
+    more = {} if hidden is None else {"_deletion_files": ("delta-deletion-vector", hidden)}
+    frame: pl.LazyFrame = library.scan_parquet(
+        list(places), glob=False, hive_partitioning=False, **more
+    )
+    return frame
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What holds a scan, and with it the files of its version."""
+
+    scan: Scan
+
+    def __call__(self, column: pl.Series) -> pl.Series:
+        return column
+
+
+@dataclass(frozen=True)
+class _Hidden:
+    """What Polars asks which rows of files to show, whenever a query is executed."""
+
+    files: tuple[NativeFile, ...]
+
+    @property
+    def any(self) -> bool:
+        """Whether any row is hidden."""
+        return any(file.hidden is not None for file in self.files)
+
+    def __call__(self, asked: pl.DataFrame) -> pl.DataFrame:
+        """Return for each path a list of whether each row is shown; null if all are.
+
+        Raises:
+            KeyError: Polars spells a path in another way than it was told.
+        """
+        library = _library()
+        known = {file.place: file for file in self.files}
+        shown = [_shown(known[place]) for place in asked.to_series(0).to_list()]
+        column = library.Series("selection_vector", shown, library.List(library.Boolean))
+        frame: pl.DataFrame = column.to_frame()
+        return frame
+
+
+def _shown(file: NativeFile) -> pl.Series | None:
+    if file.hidden is None:
+        return None
+    shown = np.ones(file.rows, np.bool_)
+    shown[file.hidden.astype(np.int64)] = False
+    series: pl.Series = _library().Series(shown)
+    return series
+
+
+@functools.cache
+def _hides_rows() -> bool:
+    """Tell whether this Polars leaves out rows by their position, as it does for Delta Lake.
+
+    The argument for it is private, so this tries what it does. Files with hidden rows are read by
+    Plait if it does anything else.
+    """
+    library = _library()
+    with tempfile.TemporaryDirectory() as folder:
+        place = str(Path(folder, "rows.parquet"))
+        library.DataFrame({"a": [0, 1, 2, 3]}).write_parquet(place, row_group_size=2)
+        hidden = _Hidden((NativeFile(place, 4, np.array([0, 3], np.uint64)),))
+        try:
+            frame = _parquet(library, [place], hidden)
+            column = library.col("a")
+            queries = frame, frame.filter(column > 1), frame.head(1), frame.select(library.len())
+            found = [query.collect().to_series().to_list() for query in queries]
+        except (Exception, library.exceptions.PanicException):  # noqa: BLE001 - private: anything
+            return False
+    return found == [[1, 2], [2], [1], [2]]
 
 
 # --- predicates of Polars ------------------------------------------------------------------------

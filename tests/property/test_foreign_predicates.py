@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 import math
 import operator
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -166,9 +167,12 @@ LAYOUTS = st.fixed_dictionaries(
 )
 
 
-def built(layout: dict[str, Any], steps: list[tuple[str, list[dict[str, Any]]]]) -> Table:
+Steps = list[tuple[str, list[dict[str, Any]]]]
+
+
+def built(layout: dict[str, Any], steps: Steps, place: str | None = None) -> Table:
     """Make a table with a history; its files have several schemas."""
-    table = make(DDL, **layout)
+    table = make(DDL, uri=place, **layout)
     for what, found in steps:
         rows = pa.Table.from_pylist(found, SCHEMA)
         if what == "upsert":
@@ -191,7 +195,7 @@ def spelled(rows: pa.Table | pl.DataFrame) -> list[str]:
 @settings(max_examples=share(60))
 @given(LAYOUTS, STEPS, st.lists(PREDICATES, min_size=1, max_size=4))
 def test_a_pushed_predicate_selects_what_a_table_in_memory_has(
-    layout: dict[str, Any], steps: list[tuple[str, list[dict[str, Any]]]], asked: list[Asked]
+    layout: dict[str, Any], steps: Steps, asked: list[Asked]
 ) -> None:
     """INV-04: what is pruned has no row that the library would have selected."""
     table = built(layout, steps)
@@ -221,6 +225,34 @@ def test_a_pushed_predicate_selects_what_a_table_in_memory_has(
         assert sorted(itertools.chain(*(spelled(split.to_arrow()) for split in splits))) == spelled(
             ours.to_arrow()
         ), each
+
+
+@settings(max_examples=share(40))
+@given(LAYOUTS, STEPS, st.lists(PREDICATES, min_size=1, max_size=4))
+def test_another_reader_of_the_files_selects_what_a_table_in_memory_has(
+    layout: dict[str, Any], steps: Steps, asked: list[Asked]
+) -> None:
+    """INV-04: DuckDB and Polars read the files of a disk themselves, and skip some by their own."""
+    with tempfile.TemporaryDirectory() as folder, duckdb.connect() as connection:
+        table = built(layout, steps, folder)
+        memory = table.scan().to_arrow()
+        frame, lazy = pl.DataFrame(memory), plait.polars.scan(table)
+        table.scan().to_duckdb(connection).create_view("files")
+        connection.register("memory", memory)
+        assert lazy.collect_schema() == frame.schema
+        assert lazy.select(pl.len()).collect().item() == frame.height
+        for each in asked:
+            wanted, found = frame.filter(each.polars), lazy.filter(each.polars)
+            assert spelled(found.collect(engine="streaming")) == spelled(wanted), each
+            assert spelled(found.collect(engine="in-memory")) == spelled(wanted), each
+            assert spelled(found.select("g", "id").collect()) == spelled(wanted.select("g", "id"))
+            assert found.head(1).collect().height == min(1, wanted.height), each
+            assert found.select(pl.len()).collect().item() == wanted.height, each
+            query = f"SELECT * FROM {{}} WHERE {each}"
+            pushed, plain = (
+                connection.execute(query.format(name)).fetchall() for name in ("files", "memory")
+            )
+            assert sorted(map(repr, pushed)) == sorted(map(repr, plain)), each
 
 
 @given(PREDICATES, st.lists(ROWS, max_size=6))

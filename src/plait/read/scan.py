@@ -320,7 +320,7 @@ class Scan(Frames):
         ...     connection.execute("SELECT v FROM trips WHERE id > 1").fetchall()
         [('b',)]
         """
-        found = None if self._limit is not None else self._native()
+        found = self._native()
         if found is not None:
             with needs("duckdb", "duckdb"):
                 import duckdb  # noqa: PLC0415 - only when it is asked for
@@ -334,13 +334,20 @@ class Scan(Frames):
                 return relation
         return super().to_duckdb(connection)
 
-    def _native(self) -> tuple[NativeFiles, Self] | None:
+    def _native(self, *, masked: bool = True) -> tuple[NativeFiles, Self] | None:
         """Return the files that another library's reader can read, and a scan of the others.
+
+        None if there are no such files. The scan of the others keeps all files.
+
+        Args:
+            masked: whether the library can leave out hidden rows.
 
         Raises:
             CorruptMetadataError: a file is not what the table's metadata says.
         """
-        found = native_files(self._store, self._snapshot, self.plan)
+        if self._limit is not None:
+            return None
+        found = native_files(self._store, self._snapshot, self.plan, masked=masked)
         if found is None:
             return None
         rest = type(self)(self._store, found.rest, columns=self._columns)
