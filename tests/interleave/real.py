@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pyarrow as pa
 from plait import RestoreRefusedError, Table
 from plait.definition.create import define_table
 from plait.model.decision import CommitResult
+from plait.storage.port import Store
 from plait.testing import SeqIds, SimClock, sim_ports
 from plait.txn.read_pin import TTL_S
 from plait.txn.table_decisions import create_table
@@ -128,10 +130,16 @@ def start(table_type: str, *, files: int = 1) -> Start:
     return Start.of(made(table_type, files=files)._handle.store)
 
 
-def made(table_type: str, *, files: int, **properties: object) -> Table:
-    """Make that table, with some properties."""
+def made(
+    table_type: str,
+    *,
+    files: int,
+    around: Callable[[Store], Store] = lambda store: store,
+    **properties: object,
+) -> Table:
+    """Make that table, with some properties, in a store that may have another one around it."""
     clock = SimClock()
-    store = memory(clock)
+    store = around(memory(clock))
     definition = define_table(
         SCHEMA,
         record_key=("id",),

@@ -30,6 +30,7 @@ from tests.interleave.actors import (
     undo,
 )
 from tests.interleave.altering import altering_scenarios
+from tests.interleave.publishing import publishing_scenarios
 from tests.interleave.real import compacting, compacting_one, real, undoing
 from tests.interleave.rebuilding import rebuilding
 from tests.interleave.sending import sending_scenarios
@@ -205,12 +206,13 @@ def scenarios() -> dict[str, Scenario]:
 
 
 def feature_scenarios() -> tuple[Scenario, ...]:
-    """Make those of changes of columns, repushes and sinks anew."""
+    """Make those of changes of columns, repushes, sinks and publications anew."""
     return (
         *altering_scenarios(),
         *sourcing_scenarios(),
         *sinking_scenarios(),
         *sending_scenarios(),
+        *publishing_scenarios(),
     )
 
 

@@ -17,7 +17,7 @@ from tests.scheduler.memo import Memo, remember
 from tests.scheduler.run import Line
 from tests.scheduler.world import LaneClock, World
 
-_AFTER = "ff"
+AFTER = "ff"
 """The first digits of nonces that are drawn after the schedule."""
 
 
@@ -96,7 +96,7 @@ class End:
         decisions from the first on, and that is remembered.
         """
         self.clients += 1
-        ids = SeqIds(f"{_AFTER}{self.clients:02x}")
+        ids = SeqIds(f"{AFTER}{self.clients:02x}")
         ports = Ports(LaneClock(self.world, 0), ids, background=ManualBackground())
         cache = remember(StateCache(self.store, ports), self.memo)
         if next(self.store.list(paths.CHECKPOINTS), None) is None:

@@ -68,6 +68,9 @@ NATURAL = (
     InstantExpiredError,
 )
 """What an actor may be told though nothing failed."""
+PUBLISHED = ("_delta_log/", "_dv/", "metadata/")
+"""Where published metadata is: no decision names it, and ``tests/interleave/publishing.py`` says
+what of it may go."""
 EVERY = MORE
 _LATER_MS = 7 * 86_400_000
 
@@ -124,6 +127,11 @@ def _beside(changes: Changes) -> Iterator[str]:
                 yield from table[name].drop_null().to_pylist()
 
 
+def is_published(path: str) -> bool:
+    """Tell whether a file is published metadata, for other engines."""
+    return path.startswith(PUBLISHED)
+
+
 class Watch:
     """Looks on while a schedule runs: what is published, and what is deleted on what ground."""
 
@@ -139,7 +147,7 @@ class Watch:
 
     def before_write(self, call: Call) -> None:
         """Ask by what right a data file is deleted (INV-06)."""
-        if call.operation != "delete" or is_metadata(call.path):
+        if call.operation != "delete" or is_metadata(call.path) or is_published(call.path):
             return
         facts = self.facts()
         if is_repush_directory(call.path.partition("/")[0]):
@@ -298,7 +306,8 @@ def _left(store: Store, facts: list[Fact], forgotten: set[str]) -> Iterator[Prob
     named |= {path for fact in facts for path in fact.beside}
     for info in store.list(""):
         late = any(nonce in info.path for nonce in forgotten)
-        if not (is_metadata(info.path) or info.path in named or late):
+        known = is_metadata(info.path) or is_published(info.path) or info.path in named
+        if not (known or late):
             yield Problem("nothing left behind", f"{info.path} is there, and nobody names it")
 
 

@@ -69,15 +69,15 @@ class LaneClock:
     """
 
     def __init__(self, world: World, skew_ms: int) -> None:
-        self._world, self._skew_ms, self._slept_s = world, skew_ms, 0.0
+        self.world, self._skew_ms, self._slept_s = world, skew_ms, 0.0
 
     def now_ms(self) -> int:
         """Give the machine's wall clock, wrong as it may be."""
-        return self._world.time_ms + self._skew_ms
+        return self.world.time_ms + self._skew_ms
 
     def monotonic(self) -> float:
         """Give seconds that never go back."""
-        return self._world.monotonic() + self._world.idle_s + self._slept_s
+        return self.world.monotonic() + self.world.idle_s + self._slept_s
 
     def asleep_s(self) -> float:
         """Return 0: no machine is suspended."""

@@ -292,6 +292,8 @@ PACE: Final[Mapping[str, str]] = {
     "arrow.places": "_SHARE",
     "arrow.resolve": "_MANY_FOLD",
     "index.lookup": "_READERS",
+    "interop.delta_log": "LOOKS_MAX",
+    "interop.iceberg_metadata": "LOOKS_MAX",
     "interop.publisher": "LOSSES_MAX",
     "index.run_file": "_GAP",
     "kafka.client": "_TRIES _LOOKS",

@@ -145,8 +145,11 @@ class DeltaPublisher(FormatPublisher[Tip]):
         if commits:
             times = {each.version: each.completed_ms for each in commits}
             changed = changed_since(self._store, state, times)
-        else:  # publish the newest version again, to undo foreign commits
-            commits = commits_since(self._store, state, mark.version - 1)[:1]
+        if tip.foreign:
+            # The version before them again, to undo them. So the version of a number follows from
+            # the commits below it, whatever newest version a publisher knows: each writes the same
+            # checkpoint ahead of its commit, and none that somebody else's commit would belie.
+            commits = [*commits_since(self._store, state, mark.version - 1)[:1], *commits]
         for commit in commits:
             files = changed.filter(pc.equal(changed["at"], commit.version))
             then = self._step(state, tip, mark, _Change(commit, files, foreign), progress)
@@ -254,7 +257,7 @@ class DeltaPublisher(FormatPublisher[Tip]):
             # An engine takes a commit with a header for the beginning of a log, if what is before
             # it is missing. With a checkpoint of it, that is right. And what others wrote, engines
             # need not understand then.
-            self._log.put_checkpoint(number, self._all(state, mark))
+            self._log.put_checkpoint(number, self._all(state, mark), ahead=True)
         return self._put(state, tip, _Draft(mark, [*header, *gone, *added], undone), progress)
 
     def _foreign(self, tip: Tip) -> ForeignActions | None:
@@ -334,14 +337,8 @@ class DeltaPublisher(FormatPublisher[Tip]):
     ) -> Tip | None:
         """Publish the newest version alone: a checkpoint of it, then its commit."""
         before = tip.ours
-        # A reader that has applied what others wrote must not go on from there: it meets a gap.
-        after = tip.number + (2 if tip.foreign else 1)
-        if before is None:
-            number = max(commit.version, after, tip.checkpoint)
-            left = 0
-        else:
-            left = max(0, commit.version - before.version - 1)
-            number = max(after, tip.number + 1 + left, tip.checkpoint)
+        left = 0 if before is None else max(0, commit.version - before.version - 1)
+        number = _number_of_leap(tip, commit.version)
         live = self._live(state, commit.version)
         features = _schema_at(state, commit.schema_id).features
         if before is not None:
@@ -350,7 +347,7 @@ class DeltaPublisher(FormatPublisher[Tip]):
             features |= {VECTORS}
         mark = self._mark(commit, features, number, before)
         self._copy_vectors(live.select(["masked", "dv_path"]).to_pylist())
-        self._log.put_checkpoint(number, self._all(state, mark, live))
+        self._log.put_checkpoint(number, self._all(state, mark, live), ahead=True)
         leapt = replace(tip, number=number - 1)
         undone = Foreign(number, tip.foreign, ()) if tip.foreign else None
         draft = _Draft(mark, self._header(state, mark), undone)
@@ -358,6 +355,20 @@ class DeltaPublisher(FormatPublisher[Tip]):
         if then is not None:
             progress.left_out += left
         return then
+
+
+def _number_of_leap(tip: Tip, version: int) -> int:
+    """Return the number under which a version is published alone.
+
+    Of two versions it is never the same: a publisher that knows an older head would else write its
+    checkpoint over that of a newer one.
+    """
+    # A reader that has applied what others wrote must not go on from there: it meets a gap.
+    free = max(tip.number + (2 if tip.foreign else 1), tip.checkpoint)
+    if tip.ours is None:
+        return version if version >= free else free + version
+    steps = version - tip.ours.version
+    return free + steps - (free == tip.number + 1)
 
 
 def _schema_at(state: TableState, number: int) -> DeltaSchema:

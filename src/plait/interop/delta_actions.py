@@ -196,6 +196,15 @@ def protocol(features: Iterable[str]) -> Json:
     return {"protocol": {**said, "writerFeatures": given}}
 
 
+def log_id(identity: str) -> str:
+    """Return the id of the log of a table, which also tells its checkpoints from those of others.
+
+    >>> log_id("0123")
+    'a49243c8-ed0e-5d9f-9305-d4fae0702ce8'
+    """
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"plait:{identity}"))
+
+
 def table_action(
     identity: str, schema: DeltaSchema, features: Collection[str], *, start: int, start_ms: int
 ) -> Json:
@@ -222,7 +231,7 @@ def table_action(
         configuration["delta.enableTypeWidening"] = "true"
     return {
         "metaData": {
-            "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"plait:{identity}")),
+            "id": log_id(identity),
             "format": {"provider": "parquet", "options": {}},
             "schemaString": schema.text(features),
             "partitionColumns": [],

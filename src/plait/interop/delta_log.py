@@ -17,8 +17,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from plait.errors import CorruptMetadataError
-from plait.interop.delta_actions import Json
+from plait.errors import CorruptMetadataError, StorageError
+from plait.interop.delta_actions import Json, log_id
 from plait.model.texts import is_text
 from plait.storage.port import Store
 
@@ -28,8 +28,12 @@ MARK: Final = "plait"
 """The key of ``commitInfo`` under which a commit says which version it shows."""
 _COMMIT = re.compile(r"_delta_log/(\d{20})\.json", re.ASCII)
 _CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint(?:\.[\w.-]+)?\.parquet", re.ASCII)
+LOOKS_MAX: Final = 100
+"""The most times that a directory is listed anew, because a clean deleted what was listed."""
 _NUMBER_MAX = (1 << 63) - 2
 _COMMITS_MAX = 1 << 48
+CODEC: Final = "SNAPPY"
+"""Compression of checkpoints, as Parquet names it."""
 _NAME_CHARS = 100
 _COMMIT_BYTES_MAX = 1 << 30
 _DELETED_AT_ONCE = 50
@@ -159,7 +163,19 @@ class DeltaLog:
 
         ``is_ours`` tells of a version of this table whether it is one of its history: after a
         backup was put in its place, the log may show another one.
+
+        Raises:
+            StorageError: what was listed was gone again and again.
         """
+        for _ in range(LOOKS_MAX):
+            tip = self._look(is_ours)
+            if tip is not None:
+                return tip
+        message = f"{DIRECTORY} changed {LOOKS_MAX} times while it was read"
+        raise StorageError(message, hint="try again", path=DIRECTORY)
+
+    def _look(self, is_ours: Callable[[Mark], bool]) -> Tip | None:
+        """Find the end by one listing; None if a clean deleted meanwhile what was listed."""
         names = self._names()
         numbers = names.commits
         checkpoint = max(names.checkpoints, default=-1)
@@ -167,12 +183,35 @@ class DeltaLog:
         foreign: list[int] = []
         known = last == checkpoint == -1
         for number in reversed(numbers):
-            mark = self.mark_of(self.find(number) or b"")
+            body = self.find(number)
+            if body is None:
+                return None
+            mark = self.mark_of(body)
             known = known or mark is not None
             if mark is not None and is_ours(mark):
                 return Tip(last, mark, tuple(reversed(foreign)), checkpoint)
             foreign.append(number)
+        if not numbers:  # whoever died before the very first commit left its checkpoint
+            known = all(self._is_own(path) for each in names.checkpoints.values() for path in each)
         return Tip(last, None, tuple(reversed(foreign)), checkpoint, known)
+
+    def _is_own(self, path: str) -> bool:
+        """Tell whether a checkpoint has the id of this log; anything that is not plain has not."""
+        try:
+            body = self._store.find(path, size_max=_COMMIT_BYTES_MAX)
+        except CorruptMetadataError:
+            return False
+        try:
+            file = pq.ParquetFile(io.BytesIO(body or b""))
+            columns = file.metadata.row_group(0)
+            every = (columns.column(at) for at in range(columns.num_columns))
+            if any(each.compression != CODEC for each in every):
+                return False  # it could be small, and yet fill the memory
+            ids = next(file.iter_batches(2, columns=["metaData.id"]))["metaData"].to_pylist()
+        except (pa.ArrowException, OSError, ValueError, TypeError, LookupError, StopIteration):
+            return False
+        found = [each["id"] for each in ids if each is not None]
+        return found == [log_id(self._identity)]
 
     def commits(self) -> list[int]:
         """List the numbers of all commits, rising."""
@@ -204,15 +243,23 @@ class DeltaLog:
         """Return how many commits a reader of the log reads after the last checkpoint."""
         return number - max(self._last_checkpoint(), *self.commits()[:1], 0)
 
-    def put_checkpoint(self, number: int, actions: Sequence[Json]) -> None:
+    def put_checkpoint(self, number: int, actions: Sequence[Json], *, ahead: bool = False) -> None:
         """Write a checkpoint: all that is in force after a commit.
 
         Any publisher writes the same. What is there and differs was written by somebody else, or
         for a history that was cut off, and is replaced: a reader would start from it.
+
+        Args:
+            number: that of the commit.
+            actions: all that is in force.
+            ahead: the commit is put next. If it is there already, this publisher was not first, and
+                the checkpoint is that of the one who was: it stays.
         """
         body, path = checkpoint_body(actions), checkpoint_path(number)
         there = not self._store.put_if_absent(path, body)
         if there and self._store.find(path, size_max=_COMMIT_BYTES_MAX) != body:
+            if ahead and self.find(number) is not None:
+                return
             self._store.put(path, body)
             self._store.persist([path])
         said = {"version": number, "size": len(actions), "sizeInBytes": len(body)}
@@ -431,7 +478,8 @@ def checkpoint_body(actions: Sequence[Json]) -> bytes:
     """Write a classic checkpoint: one row an action."""
     rows = [{kind: _as_row(value) for kind, value in each.items()} for each in actions]
     sink = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema=_CHECKPOINT_SCHEMA), sink)
+    table = pa.Table.from_pylist(rows, schema=_CHECKPOINT_SCHEMA)
+    pq.write_table(table, sink, compression=CODEC)
     return sink.getvalue()
 
 

@@ -34,6 +34,8 @@ OWN: Final = re.compile(
 )
 """Names of the other files that we write there; ``number`` is that of the metadata they are for."""
 BYTES_MAX: Final = 64 << 20
+LOOKS_MAX: Final = 100
+"""The most times that the directory is listed anew, because a clean deleted what was listed."""
 _LOOKED_AT_MAX: Final = 1_000
 _UNDONE_MAX: Final = 100
 
@@ -167,13 +169,29 @@ class MetadataDirectory:
             return b""
 
     def look(self, is_ours: Callable[[Metadata], bool]) -> NewestMetadata:
-        """Find the newest metadata that is ours, by one listing, and what others wrote after it."""
+        """Find the newest metadata that is ours, and what others wrote after it.
+
+        Raises:
+            StorageError: what was listed was gone again and again.
+        """
+        for _ in range(LOOKS_MAX):
+            newest = self._look(is_ours)
+            if newest is not None:
+                return newest
+        message = f"{DIRECTORY} changed {LOOKS_MAX} times while it was read"
+        raise StorageError(message, hint="try again", path=DIRECTORY)
+
+    def _look(self, is_ours: Callable[[Metadata], bool]) -> NewestMetadata | None:
+        """Find it by one listing; None if a clean deleted meanwhile what was listed."""
         numbers, strange = self.list_metadata()
         last = numbers[-1] if numbers else 0
         foreign: list[int] = []
         known = not numbers and not strange
         for number in reversed(numbers[-_LOOKED_AT_MAX:]):
-            found = self.find(number)
+            body = self._body(number)
+            if body is None:
+                return None
+            found = _unsealed(body, number, self._identity)
             known = known or found is not None
             if found is not None and is_ours(found):
                 told = tuple(name for name in strange if name not in found.undone)
@@ -223,10 +241,19 @@ class MetadataDirectory:
         return _unsealed(body, number, self._identity)
 
     def point_to(self, number: int) -> None:
-        """Let the hint name this metadata, if it names an older one or none that is there."""
+        """Let the hint name this metadata, if it names an older one or none that is there.
+
+        A file cannot be compared and set. So whoever slept before he wrote it looks once more: if
+        others went on meanwhile, he lets it name the newest. A clean may have deleted his own.
+        """
         hint = self._hint()
-        if hint < number or (hint > number and self._body(hint) is None):
-            self._store.put(HINT, str(number).encode())
+        if not (hint < number or (hint > number and self._body(hint) is None)):
+            return
+        self._store.put(HINT, str(number).encode())
+        if self._body(number + 1) is not None or self._body(number) is None:
+            numbers, _ = self.list_metadata()
+            if numbers and numbers[-1] > number:
+                self.point_to(numbers[-1])
 
     def foreign_operations(self, number: int) -> list[str]:
         """Return what the newest snapshot of somebody's metadata says that it did."""

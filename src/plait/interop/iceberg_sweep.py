@@ -87,15 +87,15 @@ def _needed(
     manifests: dict[str, int] = {}
     for name in lists:
         try:
-            found = _of_either(read_list, find_own(store, name))
+            found = {
+                own_name(str(each["manifest_path"]), newest.location): int(str(each["content"]))
+                for each in _of_either(read_list, find_own(store, name))
+            }
         except ValueError:
             if name in named:
                 raise
-            continue  # what a publisher left that was not first
-        for each in found:
-            manifests[own_name(str(each["manifest_path"]), newest.location)] = int(
-                str(each["content"])
-            )
+            continue  # of a publisher that was not first, or from before the table was moved
+        manifests |= found
     needed = set(manifests)
     for name, content in manifests.items():
         if content == DELETES and (body := store.find(name, size_max=BYTES_MAX)):

@@ -258,10 +258,12 @@ def test_what_others_wrote_is_undone_and_told(published: Table, then: str) -> No
         published.upsert(rows(50, v=5))
     newest = version_of(published)
     for engine in ("deltalake", "polars"):
-        assert shown(published, engine, at + 1) == held(published, newest)
+        # first the version before them again, then what came since
+        for back, number in enumerate(reversed(commits(published)[at + 1 :])):
+            assert shown(published, engine, number) == held(published, newest - back)
     assert published.inspect.publications()[0].foreign == 0
     published.upsert(rows(51, v=5))
-    assert shown(published, "deltalake", at + 2) == held(published, newest + 1)
+    assert shown(published, "deltalake", commits(published)[-1]) == held(published, newest + 1)
 
 
 def test_more_than_is_read_of_others_is_undone_all_the_same(
@@ -448,6 +450,34 @@ def test_a_clean_that_dies_in_a_trim_leaves_no_version_that_is_read_wrong(tmp_pa
         if fault._seen < at:
             break
     assert at > 5
+
+
+def test_the_very_first_publication_that_dies_is_finished_by_the_next(tmp_path: Path) -> None:
+    """It left a checkpoint and no commit: it is known as the table's own."""
+    table = build.make(uri=tmp_path / "t", upsert=rows(1, v=1))
+    dying, store = open_wrapped(build.uri_of(table), FaultStore)
+    store._script.append(Fault("crash_before", "put_if_absent", "_delta_log/*.json"))
+    with pytest.raises(SimulatedCrashError):
+        dying.alter.set(PUBLISHED)
+    assert [path.suffix for path in (tmp_path / "t" / "_delta_log").iterdir()].count(".json") == 0
+    table.upsert(rows(2, v=1))
+    assert version_of(table) in commits(table)
+    assert shown(table, "deltalake", version_of(table)) == held(table, version_of(table))
+
+
+def test_the_checkpoint_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    """A log with nothing but a checkpoint is the table's only if the checkpoint says so."""
+    other = build.make(uri=tmp_path / "o", properties=PUBLISHED, upsert=rows(1, v=1))
+    other.alter.columns().add("w", "int").commit()  # has a checkpoint
+    table = build.make(uri=tmp_path / "t", upsert=rows(1, v=1))
+    strange = checkpoint_path(version_of(other))
+    for body in (other._handle.store.find(strange), b"", b"PAR1"):
+        assert body is not None
+        (tmp_path / "t" / "_delta_log").mkdir(exist_ok=True)
+        (tmp_path / "t" / strange).write_bytes(body)
+        with pytest.raises(PublishRefusedError):
+            table.alter.set(PUBLISHED) and table.maintenance.publish()
+        assert commits(table) == []
 
 
 def test_another_checkpoint_is_not_where_readers_begin(tmp_path: Path) -> None:

@@ -471,6 +471,20 @@ def test_a_table_that_was_moved_is_published_anew(published: Table, tmp_path: Pa
     assert require_equal(moved) == [version_of(moved)]
 
 
+def test_cleans_go_on_after_a_table_was_moved(tmp_path: Path) -> None:
+    """Lists from before name files of another place, and stay for the grace."""
+    properties = {**AS_ICEBERG, **build.LITTLE, "clean.grace": "1h"}
+    table = build.make(uri=tmp_path / "t", properties=properties, upsert=rows(range(9), v=1))
+    table.maintenance.publish()
+    shutil.move(tmp_path / "t", tmp_path / "moved")
+    moved = Table.open(str(tmp_path / "moved"))
+    moved.upsert(rows(1, v=2))
+    finish_upkeep()
+    assert moved.maintenance.clean().plan.horizon == version_of(moved) - 1
+    finish_upkeep()
+    assert require_equal(moved) == [version_of(moved) - 1, version_of(moved)]
+
+
 def test_more_than_a_hundred_versions_are_not_named(
     published: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
