@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 
-EXTENSIONS = ("delta", "avro", "iceberg")  # iceberg needs avro
+EXTENSIONS = ("delta", "avro", "httpfs", "iceberg")  # iceberg needs avro, and httpfs for a catalog
 
 
 def connect(extensions: Sequence[str] = EXTENSIONS) -> duckdb.DuckDBPyConnection:

@@ -1,8 +1,9 @@
 """Other engines that read published tables, each in a process of its own.
 
-DuckDB with its extensions is in a directory of its own: the environment has a newer one, and
-``python -m tests.services.engines`` installs it beforehand. Spark is that of the environment, with
-the jars of Delta Lake. No test ever fetches anything.
+Each has its libraries in a directory of its own, beside those of the environment:
+``python -m tests.services.engines`` installs them beforehand. DuckDB is the last one whose
+extensions are packages. Iceberg has a runtime for an older Spark only. Spark with Delta Lake is the
+Spark of the environment. No test ever fetches anything.
 """
 
 from __future__ import annotations
@@ -12,39 +13,45 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from plait.spark.java import launch_home, require_java
-from tests.services.jars import cached, fill, in_ci
+from plait.spark.java import find_java, launch_home, require_java
+from tests.services.jars import cached, fill, find_jars, in_ci
+from tests.services.local_spark import QUICK_SPARK
 from tests.services.process import Service
 
-WANTED = Path(__file__).with_suffix(".txt")
 HERE = Path(__file__).parent
-_WAIT_S = 240
+WANTED = {file.stem: file for file in sorted((HERE / "environments").glob("*.txt"))}
+"""The requirements of each directory."""
+_WAIT_S = 600
 
 
-def place() -> Path:
-    """Name the directory: another one for other versions."""
-    return cached("engines", WANTED.read_bytes() + sys.version.encode())
+def place(name: str = "duckdb") -> Path:
+    """Name the directory of an engine: another one for other versions."""
+    return cached(f"engines-{name}", WANTED[name].read_bytes() + sys.version.encode())
 
 
-def resolve() -> Path:
-    """Install the engines, unless they are there."""
+def resolve(name: str) -> Path:
+    """Install an engine, unless it is there."""
 
     def install(made: Path) -> None:
         order = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-        order += ["--target", str(made), "--requirement", str(WANTED)]
+        order += ["--target", str(made), "--requirement", str(WANTED[name])]
         subprocess.run(order, check=True, timeout=_WAIT_S)
 
-    return fill(place(), install)
+    return fill(place(name), install)
+
+
+Read = Callable[[str, str, int], pa.Table]
+"""Reads ``delta`` or ``iceberg``, of the table in a directory, at a version."""
 
 
 class Engine(Service):
-    """A process that runs a worker program, and answers each statement with rows or an error."""
+    """A process that runs a worker program, and answers each line with rows or an error."""
 
     def __init__(self, worker: str, environment: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -57,12 +64,15 @@ class Engine(Service):
 
     def query(self, sql: str) -> pa.Table:
         """Return the rows of a statement; raise RuntimeError with what the engine says."""
+        return self._ask(sql=sql)
+
+    def _ask(self, **said: object) -> pa.Table:
         stdout = self._process.stdout
         assert stdout is not None
         with tempfile.TemporaryDirectory() as scratch:
             file = Path(scratch, "rows.parquet")
-            self._tell({"sql": sql, "file": str(file)})
-            answer = json.loads(stdout.readline())
+            self._tell({**said, "file": str(file)})
+            answer = json.loads(stdout.readline() or '{"error": "the process ended"}')
             if answer["error"]:
                 raise RuntimeError(answer["error"])
             return pq.read_table(file)
@@ -87,39 +97,116 @@ class DuckDB(Engine):
     def __init__(self) -> None:
         super().__init__("duckdb_worker.py", {"PYTHONPATH": str(place())})
 
-    def read(self, table: str, number: int) -> pa.Table:
-        """Return the rows of a commit of a Delta log."""
-        return self.query(f"SELECT * FROM delta_scan('{table}', version = {number})")
+    def read(self, target: str, table: str, version: int) -> pa.Table:
+        """Return the rows of a published version."""
+        option = f"version = {version}" if target == "delta" else f"snapshot_from_id = {version}"
+        return self.query(f"SELECT * FROM {target}_scan('{table}', {option})")
 
 
-class DeltaSpark(Engine):
-    """Spark with Delta Lake: one session of two cores."""
+class Reader(Engine):
+    """Libraries of one directory, each of which reads a version in one call."""
 
-    def __init__(self, folder: Path, jars: Path) -> None:
+    def __init__(self, environment: str) -> None:
+        told = {"PYTHONPATH": str(place(environment)), "DO_NOT_TRACK": "true"}
+        super().__init__("readers_worker.py", {**told, "DAFT_PROGRESS_BAR": "0"})
+
+    def by(self, library: str) -> Read:
+        """Return how one library reads; it raises RuntimeError with what the library says."""
+
+        def read(target: str, table: str, version: int) -> pa.Table:
+            return self._ask(reader=f"{library} {target}", place=table, version=version)
+
+        return read
+
+
+class Spark(Engine):
+    """A session of two cores, with the jars of a format."""
+
+    def __init__(self, folder: Path, target: str, conf: Mapping[str, str], python: str) -> None:
+        jars = find_jars(target)
+        assert jars is not None, f"in CI the jars of {target} must be there"
         java = str(launch_home(require_java(os.environ)))
-        super().__init__("spark_worker.py", {"JAVA_HOME": java, "SPARK_LOCAL_IP": "127.0.0.1"})
-        conf = {
+        environment = {"JAVA_HOME": java, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": python}
+        environment |= QUICK_SPARK
+        super().__init__("spark_worker.py", environment)
+        common = {
             "spark.jars": ",".join(map(str, sorted(jars.glob("*.jar")))),
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            "spark.databricks.delta.snapshotPartitions": "1",
             "spark.driver.memory": "1g",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.ui.enabled": "false",
+            # To compile and adapt plans takes longer than to read small tables.
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.codegen.wholeStage": "false",
         }
-        self._tell({"conf": conf})
+        self._tell({"conf": {**common, **conf}})
+
+
+class DeltaSpark(Spark):
+    """Spark with Delta Lake."""
+
+    def __init__(self, folder: Path) -> None:
+        conf = {
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "spark.databricks.delta.snapshotPartitions": "1",
+        }
+        super().__init__(folder, "delta", conf, os.environ.get("PYTHONPATH", ""))
+
+    def read(self, target: str, table: str, version: int) -> pa.Table:
+        """Return the rows of a published version."""
+        return self.query(f"SELECT * FROM {target}.`{table}` VERSION AS OF {version}")
+
+
+class IcebergSpark(Spark):
+    """The older Spark with Iceberg, and the catalog ``path`` of tables by their directories."""
+
+    def __init__(self, folder: Path) -> None:
+        conf = {
+            "spark.sql.extensions": (
+                "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+            ),
+            "spark.sql.catalog.path": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.path.type": "hadoop",
+            "spark.sql.catalog.path.warehouse": "file:///",
+            "spark.sql.catalog.path.cache-enabled": "false",
+        }
+        super().__init__(folder, "iceberg", conf, str(place("spark-iceberg")))
+
+    @staticmethod
+    def name_of(table: str) -> str:
+        """Name a table by its directory, each of whose parts is a namespace."""
+        return ".".join(f"`{part}`" for part in ("path", *Path(table).parts[1:]))
+
+    def read(self, target: str, table: str, version: int) -> pa.Table:
+        """Return the rows of a published version."""
+        assert target == "iceberg"
+        return self.query(f"SELECT * FROM {self.name_of(table)} VERSION AS OF {version}")
+
+
+def missing(*environments: str, jars: str | None = None) -> str:
+    """Say what is not installed; nothing if everything is there, or must be."""
+    if in_ci():
+        return ""
+    if not all(place(each).is_dir() for each in environments):
+        return "python -m tests.services.engines was not run"
+    if jars and (find_jars(jars) is None or find_java(os.environ) is None):
+        return "python -m tests.services.jars was not run, or there is no Java"
+    return ""
 
 
 def main() -> int:
     """Install the engines; give the exit code."""
-    try:
-        sys.stdout.write(f"engines: {resolve().name}\n")
-    except (OSError, subprocess.SubprocessError) as error:
-        sys.stdout.write(f"engines: {error}\n")
-        return int(in_ci())
-    return 0
+    code = 0
+    for name in WANTED:
+        try:
+            sys.stdout.write(f"{resolve(name).name}\n")
+        except (OSError, subprocess.SubprocessError) as error:
+            sys.stdout.write(f"{name}: {error}\n")
+            code = int(in_ci())
+    return code
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Java servers of the tests, and Delta Lake for Spark: their jars, once by Maven into the cache.
+"""Jars by Maven into the cache, once: Java servers of the tests, and formats for Spark.
 
 ``python -m tests.services.jars`` does it beforehand; no test ever fetches anything. A second call
 finds everything and starts no Maven.
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SERVERS = ("zookeeper", "kafka", "postgresql", "delta")
+SERVERS = ("zookeeper", "kafka", "postgresql", "delta", "iceberg")
 _WAIT_S = 240
 
 

@@ -61,13 +61,14 @@ ICEBERG: Mapping[str, Reader] = {"pyiceberg": _by_pyiceberg, "polars": _by_polar
 """The readers of Iceberg metadata that run in this process; a place is a file of metadata."""
 
 
-def comparable(rows: pa.Table) -> list[str]:
+def comparable(rows: pa.Table | Rows) -> list[str]:
     """Return rows so that those of two engines can be compared: texts, sorted.
 
     Engines differ in types (large strings, views, zones of timestamps, maps as lists of structs);
     what is compared is the values.
     """
-    return sorted(repr(_plain(row)) for row in rows.to_pylist())
+    found = rows.to_pylist() if isinstance(rows, pa.Table) else rows
+    return sorted(repr(_plain(row)) for row in found)
 
 
 def _plain(value: object) -> object:

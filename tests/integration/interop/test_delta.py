@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -40,6 +40,7 @@ from plait.testing.wrapper import WrappedStore
 from tests.compat.rows import plain
 from tests.integration.interop.lives import (
     PUBLISHED,
+    acts,
     commits,
     held,
     make,
@@ -71,52 +72,6 @@ def test_every_version_of_a_life_is_read_alike_by_every_engine(tmp_path: Path, k
     assert table.inspect.publications()[0].lag_versions == 0
 
 
-def _acts() -> dict[str, Callable[[Table, Random], object]]:
-    """Return everything that can happen to a table, by name."""
-
-    def some(table: Table, draw: Random) -> pa.Table:
-        first = draw.randrange(60)
-        found = rows(range(first, first + draw.randrange(1, 30)), v=draw.randrange(100))
-        for field in list(table.scan().schema)[2:]:
-            value = pa.array([draw.randrange(9)] * len(found), field.type)
-            found = found.append_column(field.name, value)
-        return found
-
-    def rewound(table: Table, draw: Random) -> object:
-        state = table._handle.cache.refresh()
-        return table.versions.restore(version=draw.randrange(state.horizon, state.version + 1))
-
-    def added(table: Table, name: str) -> object:
-        return name in table.schema.names or table.alter.columns().add(name, "int").commit()
-
-    def renamed(table: Table, old: str, new: str) -> object:
-        known = table.schema.names
-        fits = old in known and new not in known
-        return table.alter.columns().rename(old, new).commit() if fits else None
-
-    def dropped(table: Table, name: str) -> object:
-        return table.alter.columns().drop(name).commit() if name in table.schema.names else None
-
-    return {
-        "upsert": lambda t, d: t.upsert(some(t, d)),
-        "upsert again": lambda t, d: t.upsert(some(t, d)),
-        "delete": lambda t, d: t.delete(where=f"id BETWEEN {(n := d.randrange(60))} AND {n + 5}"),
-        "update": lambda t, d: t.update({"v": "v + 1"}, where=f"id > {d.randrange(90)}"),
-        "overwrite": lambda t, d: t.overwrite(some(t, d), where="id < 20 OR id >= 20"),
-        "compact": lambda t, _: t.maintenance.compact(full=True),
-        "cluster": lambda t, _: t.maintenance.cluster(order_by="v"),
-        "restore": rewound,
-        "repush": lambda t, d: t.layout.repush(buckets=d.randrange(1, 4)),
-        "savepoint": lambda t, d: t.versions.savepoint(f"s{d.randrange(10**9)}"),
-        "clean": lambda t, _: t.maintenance.clean(),
-        "archive": lambda t, _: t.maintenance.archive(),
-        "column": lambda t, d: added(t, f"c{d.randrange(3)}"),
-        "rename": lambda t, d: renamed(t, f"c{d.randrange(3)}", f"c{d.randrange(3)}"),
-        "drop": lambda t, d: dropped(t, f"c{d.randrange(3)}"),
-        "nothing": lambda t, d: t.upsert(some(t, d).slice(0, 0)),
-    }
-
-
 @pytest.mark.long(3)
 @pytest.mark.parametrize("seed", range(8))
 def test_random_lives_are_published_whole(tmp_path: Path, seed: int) -> None:
@@ -131,10 +86,9 @@ def test_random_lives_are_published_whole(tmp_path: Path, seed: int) -> None:
     }
     kind = draw.choice(["cow", "mor"])
     table = build.make(uri=tmp_path / "t", table_type=kind, buckets=2, properties=properties)
-    acts = _acts()
+    whatever = acts()
     for _ in range(14):
-        name = draw.choice(list(acts))
-        acts[name](table, draw)
+        whatever[draw.choice(list(whatever))](table, draw)
     oldest = table._handle.cache.refresh().horizon
     named = [number for number in commits(table) if number >= oldest]
     assert named, "INV-17: the newest version is there"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -13,23 +12,11 @@ import pytest
 
 from plait.interop.publication import newest_metadata
 from tests.integration.interop.lives import PUBLISHED, held, make, values
-from tests.services.engines import DuckDB, place
-from tests.services.jars import in_ci
+from tests.services.engines import DuckDB
 from tests.support import build
 from tests.support.engines import comparable
 
-pytestmark = [
-    pytest.mark.processes,
-    pytest.mark.skipif(
-        not (place().is_dir() or in_ci()), reason="python -m tests.services.engines was not run"
-    ),
-]
-
-
-@pytest.fixture(scope="module")
-def duckdb() -> Iterator[DuckDB]:
-    with DuckDB() as process:
-        yield process
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,8 +12,7 @@ import pytest
 
 from plait import Table
 from tests.integration.interop.lives import PUBLISHED, commits, held, only_strays, shown, version_of
-from tests.services.engines import DuckDB, place
-from tests.services.jars import in_ci
+from tests.services.engines import DuckDB
 from tests.support import build
 from tests.support.build import rows
 
@@ -97,16 +96,7 @@ def test_what_is_not_refused_changes_no_row(written: Table, write: str) -> None:
     _is_whole(written)
 
 
-@pytest.fixture(scope="module")
-def duckdb() -> Iterator[DuckDB]:
-    with DuckDB() as process:
-        yield process
-
-
 @pytest.mark.processes
-@pytest.mark.skipif(
-    not (place().is_dir() or in_ci()), reason="python -m tests.services.engines was not run"
-)
 def test_duckdb_inserts_nothing(written: Table, duckdb: DuckDB) -> None:
     place_of, before = build.uri_of(written).removeprefix("file://"), commits(written)
     duckdb.query(f"ATTACH '{place_of}' AS theirs (TYPE delta)")

@@ -22,9 +22,9 @@ from plait.interop.publication import iceberg_publisher, newest_metadata
 from plait.services.maintenance.upkeep import finish_upkeep
 from plait.testing import open_wrapped
 from plait.testing.faults import Fault, FaultStore, SimulatedCrashError
-from tests.integration.interop.lives import held, make, values, version_of
+from tests.integration.interop.lives import acts, held, make, values, version_of
 from tests.integration.interop.test_delta import NESTED as NESTED_SCHEMA
-from tests.integration.interop.test_delta import _acts, nested
+from tests.integration.interop.test_delta import nested
 from tests.support import build
 from tests.support.build import rows
 from tests.support.engines import ICEBERG, comparable
@@ -97,9 +97,9 @@ def test_random_lives_are_published_whole(tmp_path: Path, seed: int) -> None:
     }
     kind = draw.choice(["cow", "mor"])
     table = build.make(uri=tmp_path / "t", table_type=kind, buckets=2, properties=properties)
-    acts = _acts()
+    whatever = acts()
     for _ in range(14):
-        acts[draw.choice(list(acts))](table, draw)
+        whatever[draw.choice(list(whatever))](table, draw)
         if draw.random() < 0.2:
             finish_upkeep()
     table.maintenance.publish()

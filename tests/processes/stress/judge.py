@@ -6,6 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -190,7 +191,7 @@ def published_versions_are_equal(table: Table, uri: str) -> dict[str, int]:
     with ExitStack() as stack:
         duckdb = stack.enter_context(DuckDB()) if installed().is_dir() else None
         if duckdb is not None:
-            engines["duckdb"] = duckdb.read
+            engines["duckdb"] = partial(duckdb.read, "delta")
         newest, *_ = sorted((version for _, version, _ in _shown(uri)), reverse=True)
         assert newest == table.version, "the newest version was not published"
         for number, version, instant in _shown(uri):
