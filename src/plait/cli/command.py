@@ -11,6 +11,7 @@ from typing import TypeAlias, TypeVar
 import click
 
 from plait.cli.application import LEVELS, Application
+from plait.model.words import TABLE_TYPES
 
 F = TypeVar("F", bound=Callable[..., None])
 Value: TypeAlias = str | bool | None
@@ -204,6 +205,67 @@ allow_option = click.option(
 def table_options(function: F) -> F:
     """Declare how a command opens its table: ``--storage-option``, ``--allow``, ``--expect``."""
     return storage_option(allow_option(_expect_option(function)))
+
+
+def definition_options(function: F) -> F:
+    """Declare what a new table is: its key, layout, lock and properties.
+
+    What is not named is None, or empty; the commands that create tables have their own defaults.
+    """
+    for decorate in reversed(
+        (
+            click.option(
+                "--record-key",
+                "--key",
+                multiple=True,
+                metavar="COLUMN",
+                help="Record key; may be repeated.",
+            ),
+            click.option(
+                "--partition-by",
+                "--partition",
+                multiple=True,
+                metavar="COLUMN",
+                help="Partition; may be repeated.",
+            ),
+            click.option(
+                "--ordering", metavar="COLUMN", help="Ordering column: the greater value wins."
+            ),
+            click.option(
+                "--table-type",
+                "--type",
+                type=click.Choice(TABLE_TYPES),
+                help="The type of the table; by default cow.",
+            ),
+            click.option(
+                "--buckets", type=click.IntRange(min=1), help="Number of buckets in each partition."
+            ),
+            click.option(
+                "--bucket-by", multiple=True, metavar="COLUMN", help="Hash only this of the key."
+            ),
+            click.option("--lock", help="file, process, zookeeper://hosts/path or none."),
+            pairs_option("--property", "properties", "An option of the table; may be repeated."),
+        )
+    ):
+        function = decorate(function)
+    return function
+
+
+def copy_options(rows_per_task: int) -> Callable[[F], F]:
+    """Declare how rows of a source are copied: ``--rows-per-task``, ``--source-option``."""
+
+    def declare(function: F) -> F:
+        rows = click.option(
+            "--rows-per-task",
+            type=click.IntRange(min=1),
+            default=rows_per_task,
+            show_default=True,
+            help="Rows in one commit of the copy; a kill repeats one at most.",
+        )
+        reach = "What is needed to reach the source; repeatable."
+        return rows(pairs_option("--source-option", "source_options", reach)(function))
+
+    return declare
 
 
 class LazyGroup(click.Group):

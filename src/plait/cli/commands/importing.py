@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from plait.cli.application import Application
-from plait.cli.command import command, dry_run_option, pairs_option
+from plait.cli.command import command, copy_options, definition_options, dry_run_option
 from plait.cli.view import Facts, number
-from plait.model.words import TABLE_TYPES, TableType
+from plait.model.words import TableType
 from plait.repush.begin import ROWS_PER_TASK
 from plait.repush.bring import ImportPlan, import_table
 
@@ -18,31 +18,9 @@ from plait.repush.bring import ImportPlan, import_table
     "import delta:s3://lake/flights ./flights --record-key id --partition-by day",
 )
 @click.argument("target")
-@click.option(
-    "--record-key", "--key", multiple=True, metavar="COLUMN", help="Record key; may be repeated."
-)
-@click.option(
-    "--partition-by",
-    "--partition",
-    multiple=True,
-    metavar="COLUMN",
-    help="Partition; may be repeated; by default those of the source.",
-)
-@click.option("--no-partitions", is_flag=True, help="Without partitions.")
-@click.option("--ordering", metavar="COLUMN", help="Ordering column: the greater value wins.")
-@click.option("--table-type", "--type", type=click.Choice(TABLE_TYPES), default="cow")
-@click.option("--buckets", type=click.IntRange(min=1), help="Number of buckets in each partition.")
-@click.option("--bucket-by", multiple=True, metavar="COLUMN", help="Hash only this of the key.")
-@click.option("--lock", help="file, process, zookeeper://hosts/path or none.")
-@pairs_option("--property", "properties", "An option of the table; may be repeated.")
-@click.option(
-    "--rows-per-task",
-    type=click.IntRange(min=1),
-    default=ROWS_PER_TASK,
-    show_default=True,
-    help="Rows in one commit of the copy; a kill repeats one at most.",
-)
-@pairs_option("--source-option", "source_options", "What is needed to reach the source.")
+@definition_options
+@click.option("--no-partitions", is_flag=True, help="Without the partitions of the source.")
+@copy_options(ROWS_PER_TASK)
 @dry_run_option
 def import_(  # noqa: PLR0913 - one parameter an option
     app: Application,
@@ -54,7 +32,7 @@ def import_(  # noqa: PLR0913 - one parameter an option
     partition_by: tuple[str, ...],
     no_partitions: bool,
     ordering: str | None,
-    table_type: TableType,
+    table_type: TableType | None,
     buckets: int | None,
     bucket_by: tuple[str, ...],
     lock: str | None,
@@ -80,7 +58,7 @@ def import_(  # noqa: PLR0913 - one parameter an option
         ordering=ordering,
         table_type=table_type,
         buckets=buckets,
-        bucket_by=bucket_by,
+        bucket_by=bucket_by or None,
         lock=lock,
         properties=properties,
         rows_per_task=rows_per_task,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import click
 
 from plait.cli.application import Application
-from plait.cli.command import command, dry_run_option, pairs_option, yes_option
+from plait.cli.command import command, copy_options, dry_run_option, pairs_option, yes_option
 from plait.cli.opening import open_table
 from plait.cli.schema_text import layout_text
 from plait.cli.view import Facts, duration, number, size
@@ -61,15 +61,8 @@ class _Teller:
 @pairs_option(
     "--property", "properties", "A property that changes with the swap; repeatable.", "--set"
 )
-@click.option(
-    "--rows-per-task",
-    type=click.IntRange(min=1),
-    default=ROWS_PER_TASK,
-    show_default=True,
-    help="Rows in one commit of the copy; a kill repeats one at most.",
-)
 @click.option("--source", help="Whose rows replace the table's: a version, a savepoint, a place.")
-@pairs_option("--source-option", "source_options", "What is needed to reach it; repeatable.")
+@copy_options(ROWS_PER_TASK)
 @click.option("--expire", help="Remove older rows first: COLUMN TIME [row|partition].")
 @click.option("--commit-id", help="Names this repush, so that it is swapped in once, for ever.")
 @click.option("--cancel", is_flag=True, help="Cancel the open repush and delete what it copied.")

@@ -9,7 +9,7 @@ import click
 
 from plait.catalog.catalog import Catalog
 from plait.cli.application import Application
-from plait.cli.command import command, pairs_option, parse_pairs
+from plait.cli.command import command, definition_options, pairs_option, parse_pairs
 from plait.cli.opening import open_table
 from plait.cli.schema_text import layout_text, schema_text
 from plait.cli.view import Facts, Grid, number, size
@@ -17,7 +17,6 @@ from plait.model.bucket import partition_parse
 from plait.model.contract import PARTS, one_of
 from plait.model.partitioning import parse_field, sources_of
 from plait.model.schema import Schema, type_name
-from plait.model.words import TABLE_TYPES
 from plait.table import Table
 
 _FILES_SHOWN = 100
@@ -34,21 +33,7 @@ Storage = dict[str, str]
     "create ./events --schema @events.sql --table-type mor --property write.bucket.size=32MiB",
 )
 @click.option("--schema", required=True, help="DDL text, or @FILE that contains it.")
-@click.option(
-    "--record-key", "--key", multiple=True, metavar="COLUMN", help="Record key; may be repeated."
-)
-@click.option(
-    "--partition-by",
-    "--partition",
-    multiple=True,
-    metavar="COLUMN",
-    help="Partition; may be repeated.",
-)
-@click.option("--ordering", metavar="COLUMN", help="Ordering column: the greater value wins.")
-@click.option("--table-type", "--type", type=click.Choice(TABLE_TYPES), default="cow")
-@click.option("--buckets", type=click.IntRange(min=1), help="Number of buckets in each partition.")
-@click.option("--bucket-by", multiple=True, metavar="COLUMN", help="Hash only this of the key.")
-@click.option("--lock", help="file, process, zookeeper://hosts/path or none.")
+@definition_options
 @click.option("--policy", default="key", show_default=True, help="Conflict policy.")
 @click.option("--ttl", help="When rows expire: COLUMN TIME [row|partition], such as 'day 30d'.")
 @click.option(
@@ -61,7 +46,6 @@ Storage = dict[str, str]
 @pairs_option("--check", "checks", "A condition that no row may break; may be repeated.")
 @pairs_option("--generated", "generated", "A column, and the expression of its value; repeatable.")
 @click.option("--if-not-exists", is_flag=True, help="Keep an existing table unchanged.")
-@pairs_option("--property", "properties", "An option of the table; may be repeated.")
 @click.option("--name", metavar="NAMESPACE.TABLE", help="Its name, where the URI is a catalog.")
 def create(  # noqa: PLR0913 - one parameter an option
     app: Application,
@@ -81,7 +65,7 @@ def create(  # noqa: PLR0913 - one parameter an option
     use the existing table.
     """
     definition = {
-        **options,
+        **{each: value for each, value in options.items() if value is not None},
         "record_key": record_key,
         "partition_by": partition_by,
         "properties": properties,
