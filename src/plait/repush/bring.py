@@ -20,7 +20,7 @@ from plait.errors import (
     TableNotFoundError,
 )
 from plait.locks import default_lock, resolve_lock
-from plait.model.consent import SOURCE, Consent, absolute_path
+from plait.model.consent import NOTHING, SOURCE, Consent, absolute_path
 from plait.model.contract import Options
 from plait.model.instant import Operation
 from plait.model.plain import Plain
@@ -29,8 +29,9 @@ from plait.model.schema import LISTS, ColumnNote, Schema, id_of, names_of, parts
 from plait.model.words import TableType
 from plait.queries.opening import create_handle, open_expected
 from plait.repush.begin import ROWS_PER_TASK, RepushRequest, cancel, is_over, resumed
+from plait.repush.history import HistoryImport, find_history
 from plait.repush.iceberg import CATALOG
-from plait.repush.parts import RowSource
+from plait.repush.parts import RowSource, SourceHistory, SourceOrigin
 from plait.repush.run import RepushReport, repush
 from plait.repush.source import WantedSource, located, read_source, require_no_options
 from plait.storage import open_store
@@ -62,6 +63,8 @@ class ImportPlan(Plain):
     table_type: str
     lost: tuple[str, ...]
     """What the table will not have of its source, one sentence each."""
+    versions: int = 1
+    """Versions of the source that it would have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,8 @@ class ImportReport(Plain):
     rows: int
     """Rows that this call copied: 0 if others had copied all."""
     lost: tuple[str, ...] = ()
+    versions: int = 1
+    """Versions of the source that this call brought over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +185,7 @@ def import_table(
     source_options: Mapping[str, object] | None = ...,
     storage_options: Mapping[str, object] | None = ...,
     allow: str | Sequence[str] | None = ...,
+    history: bool = ...,
     dry_run: Literal[False] = False,
 ) -> ImportReport: ...
 @overload
@@ -199,6 +205,7 @@ def import_table(
     source_options: Mapping[str, object] | None = ...,
     storage_options: Mapping[str, object] | None = ...,
     allow: str | Sequence[str] | None = ...,
+    history: bool = ...,
     dry_run: Literal[True],
 ) -> ImportPlan: ...
 def import_table(  # noqa: PLR0913 - one parameter an option
@@ -217,6 +224,7 @@ def import_table(  # noqa: PLR0913 - one parameter an option
     source_options: Mapping[str, object] | None = None,
     storage_options: Mapping[str, object] | None = None,
     allow: str | Sequence[str] | None = None,
+    history: bool = False,
     dry_run: bool = False,
 ) -> ImportReport | ImportPlan:
     """Create a table from Parquet files, a Delta table, an Iceberg table or a table of Plait.
@@ -243,6 +251,8 @@ def import_table(  # noqa: PLR0913 - one parameter an option
             Iceberg that no configuration file has; never kept.
         storage_options: what is needed to reach the target.
         allow: files elsewhere that the source may name, as in ``Table.open``.
+        history: bring each version of a Delta table or each snapshot of an Iceberg table that can
+            be read over as a version of its own, oldest first; the same call brings later ones.
         dry_run: return what would be created and what is lost; write nothing.
 
     Raises:
@@ -287,7 +297,7 @@ def import_table(  # noqa: PLR0913 - one parameter an option
         rows_per_task=rows_per_task, source=wanted, commit_id=f"import {address}"
     )
     there = _existing(target, storage_options, consent)
-    if there is not None and not dry_run:
+    if there is not None and not dry_run and not history:
         done = _go_on(there, request, wish)
         if done is not None:
             return done
@@ -300,13 +310,39 @@ def import_table(  # noqa: PLR0913 - one parameter an option
         plan = _plan(address, found, definition)
     finally:
         found.close()
-    if there is not None and not (_is_ours(there, request) or _is_same(there, definition)):
+    past = find_history(wanted, allowed, consent_here) if history else None
+    plan = _with_older(plan, found.origin, past)
+    if there is not None and not (_is_ours(there, request, past) or _is_same(there, definition)):
         raise _exists(target)
     if dry_run:
         return plan
     handle = there or _created(target, storage_options, definition, consent, wish)
+    if past is not None:
+        return _bring_versions(
+            handle, wish, HistoryImport(handle, request, consent_here), plan, past
+        )
     report = _load(handle, request)
     return replace(report, source_version=plan.source_version, lost=plan.lost)
+
+
+def _with_older(plan: ImportPlan, origin: SourceOrigin, past: SourceHistory | None) -> ImportPlan:
+    if past is None:
+        return replace(plan, lost=(*plan.lost, origin.older)) if origin.older else plan
+    when = "reads by time find the time of the copy; the commit id of each version tells its own"
+    return replace(plan, versions=len(past.versions), lost=(*plan.lost, *past.lost, when))
+
+
+def _bring_versions(
+    handle: TableHandle, wish: _Wish, work: HistoryImport, plan: ImportPlan, past: SourceHistory
+) -> ImportReport:
+    wish.require_began(handle)
+    brought, rows = work.run(past, _load_version)
+    version = handle.cache.refresh().version
+    return ImportReport(plan.source, past.versions[-1].number, version, rows, plan.lost, brought)
+
+
+def _load_version(handle: TableHandle, request: RepushRequest) -> int:
+    return _load(handle, request).rows
 
 
 def _address(text: str) -> SourceAddress:
@@ -387,8 +423,12 @@ def _go_on(handle: TableHandle, request: RepushRequest, wish: _Wish) -> ImportRe
     return _report(request, repush(handle, request))
 
 
-def _is_ours(handle: TableHandle, request: RepushRequest) -> bool:
+def _is_ours(
+    handle: TableHandle, request: RepushRequest, past: SourceHistory | None = None
+) -> bool:
     """Tell whether this import is open in a table, or over."""
+    if past is not None:
+        return HistoryImport(handle, request, NOTHING).is_ours()
     state = handle.cache.refresh()
     opened = state.table.repush
     if opened is not None and opened.commit_id == request.commit_id:
@@ -405,8 +445,8 @@ def _load(handle: TableHandle, request: RepushRequest) -> ImportReport:
             hint += "target"
         else:
             cancel(handle)
-            hint = "the copy was deleted, and the target is an empty table: mend the source and "
-            hint += "run the import again; for another key, delete the target first"
+            hint = "the copy of these rows was deleted, and the target is as it was before: mend "
+            hint += "the source and run the import again; for another key, delete the target first"
         raise RepushRefusedError(error.message, hint=hint, **error.facts) from error
 
 

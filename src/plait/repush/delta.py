@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from urllib.parse import unquote
 
 import numpy as np
@@ -18,7 +18,7 @@ import pyarrow.fs as pafs
 from plait.errors import MissingDependencyError, SchemaMismatchError, TableError
 from plait.model.consent import AllowedAddress, Consent, absolute_path
 from plait.model.schema import parts_of
-from plait.repush.delta_vectors import DeltaVector, find_vectors
+from plait.repush.delta_vectors import DeltaVector, commit_facts, find_vectors
 from plait.repush.imports import (
     FOREIGN,
     FileSource,
@@ -28,7 +28,14 @@ from plait.repush.imports import (
     reading,
     unreadable,
 )
-from plait.repush.parts import RowPart, RowSource, SourceOrigin, spans
+from plait.repush.parts import (
+    RowPart,
+    RowSource,
+    SourceHistory,
+    SourceOrigin,
+    SourceVersion,
+    spans,
+)
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pads
@@ -89,6 +96,73 @@ def delta_source(
         raise unreadable(source, version, error) from error
 
 
+def delta_history(
+    allowed: AllowedAddress, options: Mapping[str, object], consent: Consent
+) -> SourceHistory:
+    """Look which versions of a Delta table have the columns of the newest, and all their files.
+
+    Raises:
+        ConsentError: a path or a link in it leads elsewhere.
+        OptionError: it cannot be read.
+    """
+    import deltalake  # noqa: PLC0415 - the adapter's library, when it is used
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415 - the same
+
+    storage = {name: str(value) for name, value in options.items()}
+    place = allowed.text
+    try:
+        _require_within(f"delta:{place}", place, consent)
+        open_at = functools.partial(deltalake.DeltaTable, place, storage_options=storage or None)
+        newest = open_at()
+        files, root = pafs.FileSystem.from_uri(place if "://" in place else absolute_path(place))
+        premises = None
+        if files.type_name == "local":
+            premises = Premises(f"delta:{place}", place_of("file", root), consent)
+        found: list[SourceVersion] = []
+        there: set[str] = set()
+        reason = ""
+        for number in range(newest.version(), -1, -1):
+            try:
+                then = open_at(version=number)
+            except (DeltaError, *FOREIGN):
+                reason = "the log does not have them any more"
+                break
+            if _columns(then) != _columns(newest):
+                reason = "their columns are not those of the newest version"
+                break
+            actions = pa.table(then.get_add_actions())["path"].to_pylist()
+            paths = {_path(each, root, premises) for each in actions}.difference(there)
+            infos = files.get_file_info(sorted(paths))
+            if any(each.type is not pafs.FileType.File for each in infos):
+                reason = "files of them are gone"
+                break
+            there |= paths
+            found.append(_version(files, root, number))
+    except (DeltaError, *FOREIGN) as error:
+        if isinstance(error, TableError):
+            raise
+        raise unreadable(f"delta:{place}", None, error) from error
+    if not found:
+        raise unreadable(f"delta:{place}", None, OSError(reason))
+    first = found[-1].number
+    lost = (f"versions 0 to {first - 1} are not brought over: {reason}",) if reason else ()
+    return SourceHistory(tuple(reversed(found)), lost)
+
+
+def _columns(table: DeltaTable) -> tuple[object, ...]:
+    fields = [_plain(each) for each in pa.schema(table.schema().to_arrow())]
+    return (*((each.name, each.type) for each in fields), *table.metadata().partition_columns)
+
+
+def _version(files: pafs.FileSystem, root: str, number: int) -> SourceVersion:
+    """Return a version with what its commit says of it."""
+    try:
+        said = commit_facts(files, root, number)
+    except FOREIGN:  # a checkpoint replaced it
+        return SourceVersion(number, None)
+    return SourceVersion(number, *said)
+
+
 def _is_read_here(table: DeltaTable) -> bool:
     # Before tables had features, column mapping came with reader version 2, and a property alone
     # tells whether it is used. The library's dataset would show nulls for every mapped column.
@@ -126,8 +200,10 @@ def _origin(table: DeltaTable) -> SourceOrigin:
         text = field["metadata"].get("delta.generationExpression")
         if text is not None:
             lost.append(f"{field['name']} is generated as {text}; it becomes a plain column")
-    lost.append("its properties and older versions are not brought over")
-    return SourceOrigin(tuple(table.metadata().partition_columns), lost=tuple(lost))
+    lost.append("its properties are not brought over")
+    older = "its older versions are not brought over"
+    places = tuple(table.metadata().partition_columns)
+    return SourceOrigin(places, lost=tuple(lost), older=older)
 
 
 def _require_within(source: str, place: str, consent: Consent) -> None:
@@ -185,6 +261,16 @@ class MaskedSource:
     def rows(self) -> int:
         """How many rows it has."""
         return sum(each.rows for each in self.files)
+
+    @property
+    def pieces(self) -> list[str]:
+        """Paths of the files, each with its vector."""
+        return [f"{each.path} {each.vector}" for each in self.files]
+
+    def only(self, pieces: Collection[str]) -> Self:
+        """Return the source with some of its files."""
+        named = zip(self.pieces, self.files, strict=True)
+        return replace(self, files=tuple(file for name, file in named if name in pieces))
 
     def parts(self, rows: int) -> list[RowPart]:
         """Cut its files, in the order of their paths."""

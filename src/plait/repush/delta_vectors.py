@@ -30,6 +30,8 @@ _CHECKPOINT = re.compile(
 )
 _SIDECARS = "_sidecars"
 _UUID_CHARS = 20
+_TIME_MS_MAX = 1 << 47
+"""A later time than this, in the year 6429, is none."""
 _INLINE, _RELATIVE, _ABSOLUTE = "i", "u", "p"
 _COLUMNS = ("add.path", "add.deletionVector", "sidecar.path")
 
@@ -128,6 +130,27 @@ def find_vectors(
     if wanted:
         raise ValueError(f"the log does not say how {min(wanted)} came into version {version}")
     return found
+
+
+def commit_facts(files: pafs.FileSystem, root: str, version: int) -> tuple[int | None, bool]:
+    """Return when a commit was made, and whether it says that it changed no rows.
+
+    The time is that in the log, which never changes; not that of its file.
+
+    Raises:
+        OSError, ValueError: the commit cannot be read.
+    """
+    time_ms, changed, files_named = None, False, False
+    for action in _lines(files, f"{root.rstrip('/')}/{LOG}/{version:020d}.json"):
+        info = action.get("commitInfo")
+        if isinstance(info, dict):
+            times = (info.get("inCommitTimestamp"), info.get("timestamp"))
+            time_ms = next((t for t in times if type(t) is int and 0 <= t < _TIME_MS_MAX), None)
+        for file in (action.get("add"), action.get("remove")):
+            if isinstance(file, dict):
+                files_named = True
+                changed = changed or file.get("dataChange") is not False
+    return time_ms, files_named and not changed
 
 
 def _newest_first(files: pafs.FileSystem, log: str, version: int) -> Iterator[Mapping[str, object]]:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 import pyarrow as pa
 
 from plait.errors import MissingDependencyError, SchemaMismatchError, TableError
 from plait.model.consent import AllowedAddress, Consent
 from plait.repush.imports import FOREIGN, Premises, place_of, reading, unreadable
-from plait.repush.parts import NO_ORIGIN, RowPart, SourceOrigin, spans
+from plait.repush.parts import (
+    NO_ORIGIN,
+    RowPart,
+    SourceHistory,
+    SourceOrigin,
+    SourceVersion,
+    spans,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO, InputFile, OutputFile
@@ -65,6 +72,17 @@ class IcebergSource:
     def rows(self) -> int:
         """How many rows it has."""
         return sum(self.counts)
+
+    @property
+    def pieces(self) -> list[str]:
+        """Paths of the files, each with those that hide rows of it."""
+        return [_piece(each) for each in self.tasks]
+
+    def only(self, pieces: Collection[str]) -> Self:
+        """Return the source with some of its files."""
+        kept = [at for at, each in enumerate(self.pieces) if each in pieces]
+        tasks, counts = tuple(self.tasks[at] for at in kept), tuple(self.counts[at] for at in kept)
+        return replace(self, tasks=tasks, counts=counts)
 
     def parts(self, rows: int) -> list[RowPart]:
         """Cut its files, in the order of their paths."""
@@ -136,6 +154,51 @@ def iceberg_source(
     return IcebergSource(source, reader, schema, tasks, counts, version, origin=_origin(table))
 
 
+def _piece(task: FileScanTask) -> str:
+    # Vectors of many files may be in one, each at its own offset.
+    hiding = ((d.file_path, getattr(d, "content_offset", None)) for d in task.delete_files)
+    return " ".join([task.file.file_path, *map(str, sorted(hiding, key=str))])
+
+
+def iceberg_history(
+    allowed: AllowedAddress, options: Mapping[str, object], consent: Consent
+) -> SourceHistory:
+    """Look which snapshots led to the current one, with its columns.
+
+    Raises:
+        ConsentError, OptionError: the table cannot be read.
+    """
+    source = f"iceberg:{allowed.text}"
+    try:
+        table = _open(allowed, {name: str(value) for name, value in options.items()}, consent)
+        schemas = table.schemas()
+        now, snapshot = table.schema().fields, table.current_snapshot()
+        found: list[SourceVersion] = []
+        reason = ""
+        while snapshot is not None:
+            then = schemas.get(-1 if snapshot.schema_id is None else snapshot.schema_id)
+            if then is None or then.fields != now:
+                reason = "their columns are not those of the current snapshot"
+                break
+            operation = None if snapshot.summary is None else snapshot.summary.operation
+            same = operation is not None and operation.value == "replace"
+            found.append(SourceVersion(snapshot.snapshot_id, snapshot.timestamp_ms, same))
+            number, parent = snapshot.sequence_number, snapshot.parent_snapshot_id
+            snapshot = None if parent is None else table.metadata.snapshot_by_id(parent)
+            # Some libraries forget the parent, too, when they expire it.
+            if snapshot is None and (parent is not None or (number or 0) > 1):
+                reason = "they have expired"
+    except FOREIGN as error:
+        if isinstance(error, TableError):
+            raise
+        raise unreadable(source, None, error) from error
+    if not found:
+        raise unreadable(source, None, OSError(reason or "it has no snapshot"))
+    first = found[-1].number
+    lost = (f"snapshots before {first} are not brought over: {reason}",) if reason else ()
+    return SourceHistory(tuple(reversed(found)), lost)
+
+
 _TRANSFORMS = re.compile(r"(?:year|month|day|hour|truncate\[(\d+)\])", re.ASCII)
 
 
@@ -152,14 +215,14 @@ def _origin(table: StaticTable) -> SourceOrigin:
             places.append(f"truncate({match[1]}, {column})" if match[1] else f"{how}({column})")
         else:
             lost.append(f"the partition field {how} of {column} is left out")
-    if len(metadata.snapshots) > 1:
-        lost.append(f"{len(metadata.snapshots) - 1} older snapshots are not brought over")
+    count = len(metadata.snapshots) - 1
+    older = f"{count} older snapshots are not brought over" if count > 0 else ""
     if metadata.sort_order().fields:
         lost.append("its sort order is not brought over: use the property cluster.by")
     if any(each.write_default is not None for each in schema.fields):
         lost.append("defaults of columns are not brought over")
     directory = _root(table.metadata_location).removeprefix("file://")
-    return SourceOrigin(tuple(places), lost=tuple(lost), directory=directory)
+    return SourceOrigin(tuple(places), lost=tuple(lost), directory=directory, older=older)
 
 
 _INNER = ("element_field", "key_field", "value_field")

@@ -6,7 +6,7 @@ import fnmatch
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import unquote
@@ -139,6 +139,17 @@ class FileSource:
     def schema(self) -> pa.Schema:
         """The columns of its rows."""
         return self.dataset.schema if self.instants is None else self.instants
+
+    @property
+    def pieces(self) -> list[str]:
+        """Paths of the files."""
+        return [str(each.path) for each in self.files]
+
+    def only(self, pieces: Collection[str]) -> Self:
+        """Return the source with some of its files."""
+        kept = [at for at, each in enumerate(self.pieces) if each in pieces]
+        files, counts = (tuple(all_[at] for at in kept) for all_ in (self.files, self.counts))
+        return replace(self, files=files, counts=counts)
 
     def parts(self, rows: int) -> list[RowPart]:
         """Cut its files, in the order of their paths."""

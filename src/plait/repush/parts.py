@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, Self, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,8 @@ class SourceOrigin:
     """What a table of Plait will not have of it, one sentence each."""
     directory: str = ""
     """Where its files are, if its address does not tell; a local one as a path."""
+    older: str = ""
+    """What is said of older versions, where those are not brought over."""
 
 
 NO_ORIGIN: Final = SourceOrigin()
@@ -67,6 +69,39 @@ class RowSource(Protocol):
 
     def close(self) -> None:
         """Let go of what was kept to read it."""
+
+
+@runtime_checkable
+class PiecedSource(RowSource, Protocol):
+    """Rows in files, of which a later version may have the same."""
+
+    @property
+    def pieces(self) -> Sequence[str]:
+        """The identity of each file with the rows that are hidden in it."""
+
+    def only(self, pieces: Collection[str]) -> Self:
+        """Return the source with some of its files."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceVersion:
+    """A version of a source, or a snapshot."""
+
+    number: int
+    time_ms: int | None
+    """When it was made, as the source says; None if it does not."""
+    same_rows: bool = False
+    """Whether the source says that its rows are those of the version before, in other files."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceHistory:
+    """The versions of a source that can be brought over."""
+
+    versions: tuple[SourceVersion, ...]
+    """Oldest first, up to the newest; of one schema, with all their files."""
+    lost: tuple[str, ...] = ()
+    """Why no older one is among them."""
 
 
 def stretches(counts: Sequence[int], rows: int) -> Iterator[tuple[int, range]]:

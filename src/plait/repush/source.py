@@ -56,6 +56,8 @@ class WantedSource:
     """Options for the file system or library that reads it; never stored, they may be secret."""
     since: int | None = None
     """Changes after this version are carried over; None: those after the repush begins."""
+    version: int | None = None
+    """The version or snapshot to load, of a source elsewhere that has some; None: the newest."""
     given: bool = field(kw_only=True)
     """Whether the caller named the source, and so allowed it; False if the metadata did."""
 
@@ -85,7 +87,8 @@ class WantedSource:
             source = VersionSource.of(handle, version, with_row_version=False, spark=None)
         else:
             client = self.allowed_by(handle)
-            source = _elsewhere(client, address, self.options, None, spec=state.table.spec)
+            at = None if self.version is None else RepushSource(address, self.version, 0)
+            source = _elsewhere(client, address, self.options, at, spec=state.table.spec)
         try:
             known = RepushSource(address, source.version, source.rows, source.digest)
             return FoundSource(known, source.schema)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -44,3 +45,20 @@ def test_import_refuses_what_is_no_source_and_options_that_exclude_each_other(
     both = ("--no-partitions", "--partition-by", "id")
     assert tablectl("import", source, target, *both).code == Exit.USAGE
     assert not target.exists()
+
+
+def test_import_tells_how_many_versions_it_would_bring_and_brought(tablectl, tmp_path):
+    for number in range(3):
+        part = pa.table({"id": pa.array([number], pa.int64())})
+        deltalake.write_deltalake(tmp_path / "old", part, mode="append")
+    asked = ("import", tmp_path / "old", tmp_path / "new", "--record-key", "id", "--history")
+    assert tablectl(*asked, "--dry-run", "--json").data["plan"]["versions"] == 3
+    assert "versions" in tablectl(*asked, "--dry-run").out
+    report = tablectl(*asked, "--json").data["report"]
+    assert (report["versions"], report["rows"]) == (3, 3)
+    assert "versions copied" in tablectl(*asked).out
+    names = [
+        each["commit_id"] or ""
+        for each in tablectl("history", tmp_path / "new", "--json").data["entries"]
+    ]
+    assert sum("/old version " in each for each in names) == 3

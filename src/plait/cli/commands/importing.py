@@ -21,6 +21,7 @@ from plait.repush.bring import ImportPlan, import_table
 @definition_options
 @click.option("--no-partitions", is_flag=True, help="Without the partitions of the source.")
 @copy_options(ROWS_PER_TASK)
+@click.option("--history", is_flag=True, help="Bring older versions over, too, each as one.")
 @dry_run_option
 def import_(  # noqa: PLR0913 - one parameter an option
     app: Application,
@@ -39,6 +40,7 @@ def import_(  # noqa: PLR0913 - one parameter an option
     properties: dict[str, str],
     rows_per_task: int,
     source_options: dict[str, str],
+    history: bool,
     dry_run: bool,
 ) -> None:
     """Create a table from Parquet, Delta, Iceberg or Plait.
@@ -65,12 +67,14 @@ def import_(  # noqa: PLR0913 - one parameter an option
         source_options=source_options or None,
         storage_options=storage or None,
         allow=app.allowed,
+        history=history,
         dry_run=dry_run,
     )
     lost = [("lost", each) for each in done.lost]
     if isinstance(done, ImportPlan):
         facts: list[tuple[str, object]] = [
             ("source", f"{done.source} (version {done.source_version})"),
+            *([("versions", number(done.versions))] if history else []),
             ("rows", number(done.rows)),
             *((f"column {name}", kind) for name, kind in done.columns.items()),
             ("record key", ", ".join(done.record_key) or "none: append-only"),
@@ -84,6 +88,7 @@ def import_(  # noqa: PLR0913 - one parameter an option
         ("source", done.source),
         ("imported in version", done.version),
         ("rows copied", number(done.rows)),
+        *([("versions copied", number(done.versions))] if history else []),
     ]
     data = {"plan": None, "dry_run": False, "report": done.to_dict()}
     app.show(data, Facts((*facts, *lost)))
