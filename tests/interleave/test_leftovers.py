@@ -9,6 +9,7 @@ from plait.timeline import paths
 from plait.txn.recovery import roll_back_failed
 from tests.interleave.actors import Writer, oracle, read, recover, start
 from tests.scheduler import End, Scenario, explore_all
+from tests.support.effort import share
 
 LONG_S = 86_400.0
 
@@ -36,7 +37,7 @@ def test_records_and_heartbeats_of_the_dead_go() -> None:
         beats=1,
         oracle=oracle(),
     )
-    report = explore_all(made, switches=1, events=2)
+    report = explore_all(made, switches=1, events=share(2))
     assert report.complete
     assert report.failure is None, str(report.failure)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import pytest
@@ -32,3 +33,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def share(count: int) -> int:
     """Return how many examples, seeds or schedules to try: all, or with ``--short`` a quarter."""
     return max(1, count * min(settings().max_examples, 100) // 100)
+
+
+def places() -> itertools.count[int]:
+    """Number the places where something may fail: every one, or with ``--short`` each fourth."""
+    return itertools.count(1, 4 // share(4))

@@ -50,6 +50,7 @@ from tests.integration.interop.lives import (
 )
 from tests.support import build
 from tests.support.build import rows
+from tests.support.effort import places
 from tests.support.engines import DELTA
 
 
@@ -280,7 +281,7 @@ def test_a_publisher_that_fails_at_any_call_is_finished_by_the_next(
     tmp_path: Path, kind: str
 ) -> None:
     """INV-17, and no commit fails because of it."""
-    for at in itertools.count(1):
+    for at in places():
         properties = {**PUBLISHED, "checkpoint.interval": 1}
         table = build.make(
             uri=tmp_path / str(at), table_type="mor", buckets=1, properties=properties
@@ -387,7 +388,7 @@ def test_a_log_that_is_deleted_is_begun_anew_and_never_read_without_its_beginnin
 
 def test_a_clean_that_dies_in_a_trim_leaves_no_version_that_is_read_wrong(tmp_path: Path) -> None:
     properties = {**PUBLISHED, **build.LITTLE, "checkpoint.interval": 3}
-    for at in itertools.count(1):
+    for at in places():
         table = build.make(uri=tmp_path / str(at), properties=properties, upsert=rows(1, v=1))
         table.alter.columns().add("w", "int").commit()
         for key in range(2, 8):

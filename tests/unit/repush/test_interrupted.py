@@ -7,6 +7,7 @@ import pytest
 from plait import InstantNotFoundError, RepushCancelledError, RepushOpenError, Table
 from plait.repush import RepushRequest, begin
 from plait.repush.shadow import Shadow
+from tests.support.effort import share
 from tests.support.protocol import beside
 from tests.support.repush_steps import (
     FIRST,
@@ -30,7 +31,7 @@ def repush(table: Table) -> object:
 @pytest.mark.parametrize("source", [None, 2])
 def test_an_undo_that_is_killed_anywhere_is_finished_by_the_same_call(source: int | None) -> None:
     """Somebody wrote since the swap, so that it is a repush, which may be open by then."""
-    for nth in range(8, 400, 7):
+    for nth in range(8, 400, 28 // share(4)):
         table = make()
         table.alter.set({"clean.retain.versions": 20})
         swap = table.layout.repush(buckets=3, source=source).version
