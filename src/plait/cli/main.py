@@ -93,7 +93,8 @@ ENTRIES = {
         "plait.cli.commands.repush", "Lay a table out anew while others read and write it."
     ),
     "import": CommandEntry(
-        "plait.cli.commands.importing", "Create a table from Parquet, Delta, Iceberg or Plait."
+        "plait.cli.commands.importing",
+        "Create a table from Parquet, Delta, Iceberg, Hudi or Plait.",
     ),
     "expire": CommandEntry(
         "plait.cli.commands.expiry", "Take rows away whose time to live is over."

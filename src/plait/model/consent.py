@@ -24,7 +24,7 @@ from plait.errors import ConsentError, OptionError, StorageError, shortened
 ENVIRONMENT: Final = "PLAIT_ALLOW"
 SINK, LOCK, SOURCE, FILE = "sink", "lock", "source", "file"
 """What an address is of: as the error says it."""
-_KINDS: Final = ("table", "delta", "iceberg", "parquet")
+_KINDS: Final = ("table", "delta", "iceberg", "hudi", "parquet")
 """Prefixes of an address that say how a source is read, not where it is."""
 _WILD: Final = "/*"
 _FILE: Final = re.compile(r"\Afile:/(?://)?(?!/)", re.IGNORECASE)

@@ -11,8 +11,8 @@ from plait.errors import OptionError, redacted
 from plait.model.plan import TableLayout
 
 VERSION, SAVEPOINT, TABLE = "version", "savepoint", "table"
-DELTA, ICEBERG, PARQUET = "delta", "iceberg", "parquet"
-KINDS: Final = (VERSION, SAVEPOINT, TABLE, DELTA, ICEBERG, PARQUET)
+DELTA, ICEBERG, HUDI, PARQUET = "delta", "iceberg", "hudi", "parquet"
+KINDS: Final = (VERSION, SAVEPOINT, TABLE, DELTA, ICEBERG, HUDI, PARQUET)
 OWN: Final = (VERSION, SAVEPOINT)
 """Kinds that are versions of the table itself."""
 _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -56,7 +56,7 @@ class SourceAddress:
         message = f"not a source: {redacted(text)!r}"
         hint = (
             "use a version, the name of a savepoint, the place of a table with a slash in it, "
-            "or delta:PLACE, iceberg:PLACE or parquet:PLACE"
+            "or delta:PLACE, iceberg:PLACE, hudi:PLACE or parquet:PLACE"
         )
         raise OptionError(message, hint=hint, key="source", value=redacted(text))
 
@@ -84,11 +84,12 @@ class RepushSource:
 
     address: SourceAddress
     version: int
-    """Version that is read, of this or the other table or of Delta; an Iceberg snapshot; else 0."""
+    """Version that is read, of this or the other table or of Delta; an Iceberg snapshot; an instant
+    of Hudi; else 0."""
     rows: int
     """How many rows it has."""
     digest: str = ""
-    """Hash of names, sizes and times of plain files; empty for sources that have versions."""
+    """Hash of the plain files, or those of Hudi; empty for sources whose versions tell them."""
 
     @property
     def kept(self) -> int | None:

@@ -24,7 +24,7 @@ from plait.model.consent import NOTHING, SOURCE, Consent, absolute_path
 from plait.model.contract import Options
 from plait.model.instant import Operation
 from plait.model.plain import Plain
-from plait.model.repush import DELTA, ICEBERG, KINDS, PARQUET, TABLE, SourceAddress
+from plait.model.repush import DELTA, HUDI, ICEBERG, KINDS, PARQUET, TABLE, SourceAddress
 from plait.model.schema import LISTS, ColumnNote, Schema, id_of, names_of, parts_of, type_name
 from plait.model.words import TableType
 from plait.queries.opening import create_handle, open_expected
@@ -227,7 +227,7 @@ def import_table(  # noqa: PLR0913 - one parameter an option
     history: bool = False,
     dry_run: bool = False,
 ) -> ImportReport | ImportPlan:
-    """Create a table from Parquet files, a Delta table, an Iceberg table or a table of Plait.
+    """Create a table from Parquet files, or a table of Delta, Iceberg, Hudi or Plait.
 
     Rows are copied in bounded memory, and the source stays as it is. One decision shows all of them
     at once. If the call is killed, the same call goes on where it was, in any process, and no row
@@ -235,8 +235,8 @@ def import_table(  # noqa: PLR0913 - one parameter an option
 
     Args:
         source: ``parquet:PLACE``, ``delta:PLACE``, ``iceberg:PLACE`` (a metadata file, a directory
-            with a version hint, or ``catalog://CATALOG/NAMESPACE.TABLE``), or a place alone: what
-            lies there tells which it is.
+            with a version hint, or ``catalog://CATALOG/NAMESPACE.TABLE``), ``hudi:PLACE``, or a
+            place alone: what lies there tells which it is.
         target: the URI of the new table.
         record_key: the column or columns that identify a row; by default none: append-only.
         partition_by: by default the partition columns of the source; ``()`` for none.
@@ -369,17 +369,13 @@ def _kind_of(place: str) -> str:
         base = path.rstrip("/")
         if base.endswith(".metadata.json"):
             return ICEBERG
-        signs = {"_delta_log": DELTA, ".meta": TABLE, "metadata": ICEBERG}
-        infos = files.get_file_info([f"{base}/{name}" for name in (*signs, ".hoodie")])
+        signs = {"_delta_log": DELTA, ".meta": TABLE, "metadata": ICEBERG, ".hoodie": HUDI}
+        infos = files.get_file_info([f"{base}/{name}" for name in signs])
     except (OSError, ValueError, pa.ArrowException) as error:
         message = f"{place} cannot be looked at: {error}"
-        hint = "name its kind too: parquet:PLACE, delta:PLACE or iceberg:PLACE"
+        hint = "name its kind too: parquet:PLACE, delta:PLACE, iceberg:PLACE or hudi:PLACE"
         raise OptionError(message, hint=hint, key="source", value=place) from error
     found = [each.type is pafs.FileType.Directory for each in infos]
-    if found.pop():
-        message = f"{place} is a Hudi table, which Plait does not read"
-        hint = "read it with Spark, write it as Parquet or Delta, and import that"
-        raise OptionError(message, hint=hint, key="source", value=place)
     # A table of Plait that is published has the metadata of others too.
     kinds = [kind for kind, is_there in zip(signs.values(), found, strict=True) if is_there]
     return TABLE if TABLE in kinds else next(iter(kinds), PARQUET)

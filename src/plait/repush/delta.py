@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import unquote
 
@@ -26,6 +25,7 @@ from plait.repush.imports import (
     place_of,
     read_options,
     reading,
+    require_links_within,
     unreadable,
 )
 from plait.repush.parts import (
@@ -82,7 +82,7 @@ def delta_source(
     place = allowed.text
     source = f"delta:{place}"
     try:
-        _require_within(source, place, consent)
+        require_links_within(source, place, consent)
         table = deltalake.DeltaTable(place, version=version, storage_options=storage or None)
         origin = _origin(table)
         _require_no_binary_places(source, table)
@@ -111,7 +111,7 @@ def delta_history(
     storage = {name: str(value) for name, value in options.items()}
     place = allowed.text
     try:
-        _require_within(f"delta:{place}", place, consent)
+        require_links_within(f"delta:{place}", place, consent)
         open_at = functools.partial(deltalake.DeltaTable, place, storage_options=storage or None)
         newest = open_at()
         files, root = pafs.FileSystem.from_uri(place if "://" in place else absolute_path(place))
@@ -204,24 +204,6 @@ def _origin(table: DeltaTable) -> SourceOrigin:
     older = "its older versions are not brought over"
     places = tuple(table.metadata().partition_columns)
     return SourceOrigin(places, lost=tuple(lost), older=older)
-
-
-def _require_within(source: str, place: str, consent: Consent) -> None:
-    """Refuse links that lead out of a Delta table on a disk.
-
-    Raises:
-        ConsentError: one does.
-    """
-    scheme, mark, rest = place.partition("://")
-    if mark and scheme.lower() != "file":
-        return
-    root = rest if mark else place
-    premises = Premises(source, place_of("file", root), consent)
-    for directory, names, files in os.walk(root):
-        for name in (*names, *files):
-            path = Path(directory, name)
-            if path.is_symlink():
-                premises.require(place_of("file", str(path)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import itertools
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import unquote
 
@@ -96,6 +97,24 @@ def place_of(scheme: str, path: str) -> str:
     return f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{path}"
 
 
+def require_links_within(source: str, place: str, consent: Consent) -> None:
+    """Refuse links that lead out of a table on a disk.
+
+    Raises:
+        ConsentError: one does.
+    """
+    scheme, mark, rest = place.partition("://")
+    if mark and scheme.lower() != "file":
+        return
+    root = rest if mark else place
+    premises = Premises(source, place_of("file", root), consent)
+    for directory, names, files in os.walk(root):
+        for name in (*names, *files):
+            path = Path(directory, name)
+            if path.is_symlink():
+                premises.require(place_of("file", str(path)))
+
+
 @dataclass(frozen=True, slots=True)
 class FileSource:
     """Files of Parquet, in the order of their paths."""
@@ -177,7 +196,7 @@ class FileSource:
         # describes.
         now = self.dataset.filesystem.get_file_info([each.path for each in seen])
         if _digest(now) != _digest(seen):
-            raise _changed(self.address)
+            raise changed_source(self.address)
 
     def close(self) -> None:
         """Do nothing: no file is kept open."""
@@ -219,7 +238,7 @@ def parquet_source(
         if isinstance(error, TableError):
             raise
         raise unreadable(source, None if digest is None else 0, error) from error
-    raise _changed(source)
+    raise changed_source(source)
 
 
 def _origin(dataset: pads.FileSystemDataset, instants: pa.Schema | None) -> SourceOrigin:
@@ -239,7 +258,8 @@ def _origin(dataset: pads.FileSystemDataset, instants: pa.Schema | None) -> Sour
 _AGAIN = "cancel the repush, and begin it again when the source stays as it is"
 
 
-def _changed(source: str) -> RepushRefusedError:
+def changed_source(source: str) -> RepushRefusedError:
+    """Return the error for a source with other files than it had."""
     message = f"the files of {source} are not those with which the repush began"
     return RepushRefusedError(message, hint=_AGAIN, source=source)
 

@@ -21,6 +21,7 @@ from plait.model.partitioning import determines, parse_field
 from plait.model.plan import TableLayout, TableSpec
 from plait.model.repush import (
     DELTA,
+    HUDI,
     ICEBERG,
     OWN,
     PARQUET,
@@ -31,6 +32,7 @@ from plait.model.repush import (
     SourceAddress,
 )
 from plait.repush.delta import delta_source
+from plait.repush.hudi import hudi_source
 from plait.repush.iceberg import iceberg_source
 from plait.repush.imports import parquet_source
 from plait.repush.parts import RowSource
@@ -210,8 +212,10 @@ def read_source(  # noqa: PLR0913 - what it is, how to reach it, and for whom
         return delta_source(allowed, options, version, consent)
     if address.kind == ICEBERG:
         return iceberg_source(allowed, options, version, consent)
+    digest = None if known is None else known.digest
+    if address.kind == HUDI:
+        return hudi_source(allowed, options, version, digest, consent)
     if address.kind == PARQUET:
-        digest = None if known is None else known.digest
         return parquet_source(allowed, digest, wanted, consent)
     return VersionSource.elsewhere(allowed, options, version, consent, spark=spark)
 

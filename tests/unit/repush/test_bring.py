@@ -400,7 +400,7 @@ def test_what_no_table_can_have_is_refused_before_anything_is_written(tmp_path: 
         import_table(str(tmp_path / "old"), str(tmp_path / "new"))
     assert caught.value.column == "t"
     (tmp_path / "hudi" / ".hoodie").mkdir(parents=True)
-    for nothing in (tmp_path / "none", tmp_path / "hudi"):
+    for nothing in (tmp_path / "none", tmp_path / "hudi"):  # of the latter, no more is there
         with pytest.raises(OptionError):
             import_table(str(nothing), str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()

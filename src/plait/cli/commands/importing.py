@@ -43,12 +43,12 @@ def import_(  # noqa: PLR0913 - one parameter an option
     history: bool,
     dry_run: bool,
 ) -> None:
-    """Create a table from Parquet, Delta, Iceberg or Plait.
+    """Create a table from Parquet, Delta, Iceberg, Hudi or Plait.
 
-    The first place is the source: parquet:PLACE, delta:PLACE, iceberg:PLACE, a name in a catalog
-    of Iceberg (catalog://CATALOG/NAMESPACE.TABLE), or a place alone. The second is the new table,
-    which one decision fills. If the command is killed, run it again: it goes on where it was. With
-    --dry-run it says what is created, and what is lost.
+    The first place is the source: parquet:PLACE, delta:PLACE, iceberg:PLACE, hudi:PLACE, a name in
+    a catalog of Iceberg (catalog://CATALOG/NAMESPACE.TABLE), or a place alone. The second is the
+    new table, which one decision fills. If the command is killed, run it again: it goes on where it
+    was. With --dry-run it says what is created, and what is lost.
     """
     if no_partitions and partition_by:
         raise click.UsageError("--no-partitions excludes --partition-by")

@@ -104,7 +104,7 @@ def repush(  # noqa: PLR0913 - one parameter an option
 
     With --source, the rows that the table had at the beginning are replaced by those of a version
     (17), a savepoint (its name), another table of Plait (a place with a slash), delta:PLACE,
-    iceberg:PLACE or parquet:PLACE. What others commit meanwhile is carried over.
+    iceberg:PLACE, hudi:PLACE or parquet:PLACE. What others commit meanwhile is carried over.
 
     With --undo, the former layout comes back. Name the --version of the repush if the command may
     be run twice: without it, the second run undoes the first.
