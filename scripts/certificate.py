@@ -20,10 +20,13 @@ sys.path.insert(0, str(ROOT))
 
 from plait import Table  # noqa: E402 - the tests' operations are not installed
 from plait.errors import TableNotFoundError  # noqa: E402
+from plait.storage import open_store  # noqa: E402
 from plait.table import handle_of  # noqa: E402
 from plait.testing import StoreCall  # noqa: E402
 from plait.timeline.paths import LEASES, TIMELINE  # noqa: E402
 from plait.txn.recovery import roll_back_failed  # noqa: E402
+from tests.support import catalog_steps as catalogs  # noqa: E402
+from tests.support import publish_steps as publications  # noqa: E402
 from tests.support import stream_steps as streams  # noqa: E402
 from tests.support.operations import (  # noqa: E402
     CASES,
@@ -84,10 +87,29 @@ from the table's offsets. Then every record was in the table once, and `stream a
 found no problem. A dead letter of an epoch that was not decided is sent again. Offsets that were
 not stored in the group are stored after the next commit.
 """
+PUBLICATIONS = """## Published metadata
+
+What an engine sees is the newest version that is published; each version that it can read had the
+rows of the table at that version, after each of these deaths. A step that only reads is left out.
+A file is left behind if no published version needs it: **next publication** published the rest,
+and needs the file then; **clean** deleted it, once the versions of before were let go of.
+"""
+CATALOG = """## The catalog
+
+A step that only reads is left out; a path begins with the table that it is in. After each of these
+deaths each table had one entry, and the same call did the rest (INV-18). What a creation left is
+also taken away by a purge, after a day.
+"""
 PIN_GONE = "next write (pin gone)"
 OPENS = "open_output"
 READS = ("find", "list", "open_input")
 KINDS = (
+    (r"^_delta_log/.*\.checkpoint\.", "log checkpoint"),
+    (r"^_delta_log/", "log commit"),
+    (r"^_dv/", "vector copy"),
+    (r"^metadata/snap-", "manifest list"),
+    (r"^metadata/[md]-", "manifest"),
+    (r"^metadata/x-", "delete file"),
     (r"^\.meta/index/.*\.run$", "index run"),
     (r"^\.meta/index/", "index manifest"),
     (r"^repush-[0-9a-f]{16}/\.meta/", "repush metadata file"),
@@ -141,6 +163,8 @@ def main() -> int:
 def page() -> str:
     """Kill everything everywhere; give the page."""
     before = {next(iter(REPUSHES)): REPUSH, next(iter(INDEXES)): INDEX}
+    before[next(iter(publications.CASES))] = PUBLICATIONS
+    before[next(iter(catalogs.CASES))] = CATALOG
     before[next(iter(streams.STREAM_CASES))] = STREAMS
     lines = [INTRO]
     for name, make in sections().items():
@@ -156,6 +180,10 @@ def sections() -> dict[str, Callable[[], str]]:
         made[name] = partial(operation_section, name, case)
     for name, case in (REPUSHES | INDEXES).items():
         made[name] = partial(repush_section, name, case)
+    for name, publication in publications.CASES.items():
+        made[name] = partial(publish_section, name, publication)
+    for name, act in catalogs.CASES.items():
+        made[name] = partial(catalog_section, name, act)
     made["create"] = lambda: section("create", None, *create_calls(), create_attempts)
     for name, each in streams.STREAM_CASES.items():
         made[name] = partial(stream_section, name, each)
@@ -200,6 +228,47 @@ def stream_section(name: str, case: streams.StreamCase) -> str:
         last = nth > len(calls)
         where = "after the last" if last else f"before {number}. {brief(calls[nth - 1])}"
         lines.append(line(where, place(uri, case.table, end, stream=case)))
+    return "\n".join([*lines, ""])
+
+
+def publish_section(name: str, case: publications.PublishCase) -> str:
+    """Kill a publication at each call that changes something; let others go on."""
+    calls = publications.publish_calls(case)
+    changing = [at for at, call in enumerate(calls, 1) if call.operation not in READS]
+    lines = [*heading(name)]
+    for number, nth in enumerate((*changing, len(calls) + 1), 1):
+        publications.dead_at(case, nth)
+        last = nth > len(calls)
+        where = "after the last" if last else f"before {number}. {brief(calls[nth - 1])}"
+        lines.append(line(where, publication_place(case)))
+    return "\n".join([*lines, ""])
+
+
+def publication_place(case: publications.PublishCase) -> Place:
+    """Look at what is published, and see who takes care of what is left."""
+    store = open_store(publications.PLACE)
+    publications.require_right(store)
+    sees, left = publications.seen(store, case.target), publications.unneeded(store)
+    steps: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("next publication", lambda: publications.gone_on(case.target)),
+        ("clean", publications.cleaned),
+    )
+    there, gone = set(left), list[str]()
+    for name, step in steps:
+        step()
+        rest = there & set(publications.unneeded(store))
+        gone += [name] if rest != there else []
+        there = rest
+    gone += ["nobody"] if there else []
+    return Place(sees, kinds(left) or "nothing", ", ".join(gone))
+
+
+def catalog_section(name: str, case: catalogs.CatalogCase) -> str:
+    """Kill an operation of a catalog at each call that changes something; then repeat it."""
+    lines = [*heading(name)]
+    for number, (call, left) in enumerate(catalogs.deaths(case, READS), 1):
+        where = "after the last" if call is None else f"before {number}. {brief(call)}"
+        lines.append(line(where, Place(left.sees, left.entries, left.removed)))
     return "\n".join([*lines, ""])
 
 
@@ -384,6 +453,7 @@ def brief(call: StoreCall) -> str:
     """Write a call without the marks that differ from table to table."""
     path = re.sub(r"leases/\d{20}-[0-9a-f]{16}", "leases/VERSION-NONCE", call.path)
     path = re.sub(r"\d{20}-[0-9a-f]{16}-\d{6}\.run", "VERSION-NONCE-N.run", path)
+    path = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID", path)
     path = re.sub(r"\d{17}-[0-9a-f]{16}", "INSTANT", path)
     path = re.sub(r"^\.meta/timeline/\d+/0*(\d+)\.json", r"slot \1", path)
     path = re.sub(r"\b0{8,}(\d+)", r"\1", path)

@@ -34,6 +34,7 @@ from tests.differential.program import (
     expires,
 )
 from tests.differential.serve import STREAM, Served, serve
+from tests.interleave.publishing import client_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int64()), ("n", pa.int64())])
 TIMED = SCHEMA.append(pa.field("t", pa.date32()))
@@ -101,7 +102,7 @@ def client(name: str, turns: Sequence[Turn], ledger: Ledger) -> Callable[[TableH
             told = Told(name, turn, ledger.head, first=count_of(handle.ports.ids.nonce()))
             ledger.told.append(told)
             try:
-                _do(Table(handle), turn, told)
+                _do(client_of(handle), turn, told)
             except (TableError, AbortedError) as error:
                 told.error = error
             except SimulatedCrashError as error:

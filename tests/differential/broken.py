@@ -19,6 +19,8 @@ from plait.arrow.bucket_operations import BucketOperations
 from plait.arrow.merge import DuplicateRule, Flags, Indices, Round
 from plait.arrow.staging import ArrowStaging
 from plait.definition.policy import FILE_GROUP, KEY
+from plait.interop import delta_actions
+from plait.interop.iceberg import IcebergPublisher
 from plait.model.changes import MASKED
 from plait.model.decision import SCOPE_PARTITIONS, SCOPE_TABLE, ReadSet
 from plait.model.instant import Operation
@@ -44,6 +46,7 @@ from tests.differential.kinds import (
     draw_expiring,
     draw_indexing,
     draw_moving,
+    draw_publishing,
     draw_removals,
     draw_repushing,
 )
@@ -770,5 +773,23 @@ BROKEN = (
         ANY,
         draw_repushing,
         120,
+    ),
+    Broken(
+        "readers of a Delta log are not told which rows are hidden",
+        ((delta_actions, "_with_vector"),),
+        lambda _: lambda action, _file: action,
+        1,
+        frozenset({"INV-17"}),
+        draw_publishing,
+        24,
+    ),
+    Broken(
+        "readers of Iceberg are not told which rows are hidden",
+        ((IcebergPublisher, "_hidden"),),
+        instead([]),
+        1,
+        frozenset({"INV-17"}),
+        draw_publishing,
+        24,
     ),
 )

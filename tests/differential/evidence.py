@@ -31,11 +31,13 @@ from tests.differential.acts import TIMED, Ledger, Told, apply, client, count_of
 from tests.differential.model import in_order
 from tests.differential.program import COLUMNS, Do, History, Row, Shape
 from tests.differential.serve import look
+from tests.interleave.publishing import Placed, client_of
 from tests.scheduler import End, Oracle, Problem, Scenario, Start
 from tests.scheduler.memo import Memo, MemoTimeline
 from tests.scheduler.oracle import Watch
 from tests.scheduler.points import Strategy
 from tests.scheduler.world import Call
+from tests.support.published import UnreadableError, published
 
 SILENCE_S = 121.0
 """Longer than a heartbeat may be silent."""
@@ -112,6 +114,8 @@ class Evidence:
     damage: list[str] = field(default_factory=list)
     """What could not be read, and errors that are none of ours."""
     schedule: tuple[tuple[str, str], ...] = ()
+    published: list[tuple[str, int, tuple[Row, ...]]] = field(default_factory=list)
+    """What readers of other formats see at the end: the file, the version, and its rows."""
     indexed: bool = False
     """Whether the table had a record index at the end, and a look-up asked it."""
 
@@ -282,6 +286,7 @@ class _Recorder(Oracle):
             except InstantExpiredError:
                 continue
         found.written = self._written(table)
+        self._see(handle.store)
         if not all(each.remedy for each in table.alter.downgrade(to=(), dry_run=True).uses):
             found.damage.append("a feature is used, and nothing is told that gets rid of it")
         if table._handle.cache.known().table.index is not None:
@@ -292,6 +297,18 @@ class _Recorder(Oracle):
             Change(kind, number, row)
             for kind, number, row in zip(feed[TYPE], feed[VERSION], rows, strict=True)
         ]
+
+    def _see(self, store: Store) -> None:
+        """Read what is published, as an engine does."""
+        for name, shown in published(store):
+            try:
+                if isinstance(shown, UnreadableError):
+                    raise shown
+                rows = in_order(shown.rows(store, COLUMNS))  # type: ignore[arg-type]  # these columns
+            except UnreadableError as error:
+                self.evidence.damage.append(f"{name} cannot be read: {error}")
+            else:
+                self.evidence.published.append((name, shown.version, rows))
 
     def _written(self, table: Table) -> list[tuple[Row, int]]:
         if not self.evidence.history.shape.partitioned:
@@ -319,7 +336,9 @@ def _columns(table: Table, since: int) -> dict[str, list[Any]]:
 @functools.lru_cache(maxsize=1024)
 def _begin(shape: Shape, start: tuple[Do, ...]) -> _Beginning:
     clock = SimClock()
-    store = MemoryStore(f"memory://differential-{next(_STARTS)}", clock=clock)
+    store: Store = MemoryStore(f"memory://differential-{next(_STARTS)}", clock=clock)
+    if shape.published:
+        store = Placed(store)
     properties = (
         {"clean.retain.time": "0s", "clean.grace": "0s", "clean.retain.versions": "2"}
         if shape.little
@@ -333,6 +352,8 @@ def _begin(shape: Shape, start: tuple[Do, ...]) -> _Beginning:
         properties |= {WRITTEN_OPTION: "on"}
     if not shape.told:
         properties |= {"metadata.statistics": "off"}
+    if shape.published:
+        properties |= {"publish": "delta,iceberg", "publish.deadline": "1h"}
     definition = define_table(
         TIMED,
         record_key=("id",) if shape.keyed else (),
@@ -349,7 +370,7 @@ def _begin(shape: Shape, start: tuple[Do, ...]) -> _Beginning:
     )
     ports = sim_ports(clock=clock, ids=SeqIds("8"), background=ManualBackground())
     create_table(store, ports, definition)
-    table = Table(TableHandle(store, ports, StateCache(store, ports), NoLock()))
+    table = client_of(TableHandle(store, ports, StateCache(store, ports), NoLock()))
     for do in start:
         apply(table, do, {})
     looker = _Looker(store, Memo())
@@ -377,6 +398,7 @@ def run(
         events=history.events,
         jumps=(SILENCE_S,) if history.events else (),
         oracle=recorder,
+        wrap=Placed if history.shape.published else None,
         memo=begun.looker.memo,
     )
     with broken():

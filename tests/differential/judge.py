@@ -79,6 +79,7 @@ class _Judge:
             yield from self._version(version)
         yield from self._feed()
         yield from self._written()
+        yield from self._published()
         for told in self.seen.told:
             yield from self._reads(told)
             yield from self._told(told)
@@ -157,6 +158,19 @@ class _Judge:
             if not since <= by <= self.head or moved:
                 found = f"row {row}, there since version {since}, was written by version {by}"
                 yield Problem("RFC 0023", found)
+
+    def _published(self) -> Iterator[Problem]:
+        """Who reads another format sees the rows of a version, and the newest if all went well."""
+        newest = dict.fromkeys(("_delta_log", "metadata") if self.shape.published else (), -1)
+        for name, number, rows in self.seen.published:
+            if number > self.head or rows != self.versions[number].rows:
+                yield Problem("INV-17", f"{name} shows {rows} as version {number} of {self.head}")
+            directory = name.partition("/")[0]
+            newest[directory] = max(number, newest[directory])
+        for directory, number in newest.items():
+            if number < self.head and self.head >= self.seen.first and not self.seen.hurt:
+                found = f"{directory} ends with version {number} of {self.head}"
+                yield Problem("what is decided is published", found)
 
     def _changed(self, old: Rows, new: Rows) -> Iterator[tuple[str, Row]]:
         for at in old.keys() | new.keys():

@@ -126,6 +126,18 @@ def draw_repushing(seed: int) -> tuple[History, Strategy]:
     return history, Given(((f"a:{2 + seed // 2 % 12}", f">{repusher}"),))
 
 
+def draw_publishing(seed: int) -> tuple[History, Strategy]:
+    """Draw a table that is published, with a clean and publishers beside its clients.
+
+    One in three has restores and services, one a repush or changes of the columns.
+    """
+    drawing = (draw, draw_upkeep, draw_repushing)[seed % 3]
+    history, strategy = drawing(seed)
+    shape = replace(history.shape, published=True, little=seed % 2 == 0)
+    services = (Serve("publish"), Serve("clean"), Serve("publish"))[seed % 2 :]
+    return replace(history, shape=shape, clients=(*history.clients[:3], services)), strategy
+
+
 # --- what must happen ----------------------------------------------------------------------------
 
 
@@ -142,6 +154,11 @@ def moved(evidence: Evidence) -> int:
         places = {row[0]: row[1] for row in before.rows}
         went += sum(row[1] != places.get(row[0], row[1]) for row in after.rows)
     return went
+
+
+def shown(evidence: Evidence) -> int:
+    """Count the versions that readers of other formats saw."""
+    return len({number for _, number, _ in evidence.published})
 
 
 def carried(evidence: Evidence) -> bool:
@@ -170,6 +187,7 @@ KINDS = {
     "removals": Kind(draw_removals, KEYED[:160], {removed: 5}),
     "moves": Kind(draw_moving, KEYED[:100], {moved: 10}),
     "expiries": Kind(draw_expiring, range(120), {decided("expire"): 33, carried: 1}),
+    "publications": Kind(draw_publishing, range(48), {shown: 200}),
     "an index": Kind(draw_indexing, range(120), {lambda evidence: evidence.indexed: 33}),
     "repushes": Kind(
         draw_repushing,

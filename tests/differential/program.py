@@ -84,6 +84,8 @@ class Shape(Shown):
     """Whether decisions tell the bounds of files."""
     unique: bool = False
     """Whether a key names one row in all partitions."""
+    published: bool = False
+    """Whether each client publishes what it decides, for readers of Delta and of Iceberg."""
 
     @property
     def strict(self) -> bool:

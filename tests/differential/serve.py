@@ -142,6 +142,7 @@ SERVICES: dict[str, Callable[[Table], object]] = {
     "index": _index,
     "look": look,
     "order": lambda table: table.maintenance.cluster(),
+    "publish": lambda table: table.maintenance.publish(),
     "rebuild": _rebuild,
     "repush": _repush,
     "rollback": _roll_back,

@@ -158,6 +158,7 @@ def _smaller(history: History) -> Iterator[History]:
         replace(shape, ordering=False),
         replace(shape, buckets=1),
         replace(shape, little=False),
+        replace(shape, published=False),
         replace(shape, aged=False),
         replace(shape, ordered=False),
         replace(shape, told=True),

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-import pyarrow as pa
 import pytest
 
 from plait import Catalog, storage
@@ -19,63 +18,10 @@ from plait.catalog.names import TableName
 from plait.errors import TableDroppedError, TableError
 from plait.services.definition.drop import drop_table
 from plait.storage import memory
-from plait.storage.memory import MemoryStore
 from plait.testing.faults import SimulatedCrashError
+from tests.support.catalog_steps import DDL, ROWS, create, drop, prepared, purge, rename, undrop
 from tests.support.memory import forget
-
-DDL = "id bigint"
-ROWS = pa.table({"id": [1, 2]})
-
-
-class Mortal(MemoryStore):
-    """A store of a process that dies at a call."""
-
-    left: int | None = None
-    """How many calls are made before it dies; None: it lives."""
-    thread = 0
-    counted = 0
-    rival: Callable[[], object] | None = None
-    """What somebody else does before a call."""
-    rival_at = 0
-
-    def _call(self) -> bool:
-        """Count a call; tell whether it is made."""
-        kind = type(self)
-        if threading.get_ident() != kind.thread:
-            return True
-        kind.counted += 1
-        if kind.rival is not None and kind.counted >= kind.rival_at:
-            rival, kind.rival = kind.rival, None
-            rival()
-        if kind.left is None:
-            return True
-        kind.left -= 1
-        return kind.left >= 0
-
-    def find(self, *args, **named):
-        self._live()
-        return super().find(*args, **named)
-
-    def put(self, path, body):
-        self._live()
-        super().put(path, body)
-
-    def put_if_absent(self, path, body):
-        self._live()
-        return super().put_if_absent(path, body)
-
-    def list(self, prefix):
-        self._live()
-        return super().list(prefix)
-
-    def delete(self, paths):
-        if self._call():  # one that is dead cleans nothing up, and says nothing
-            super().delete(paths)
-
-    def _live(self) -> None:
-        if not self._call():
-            raise SimulatedCrashError
-
+from tests.support.mortal import Mortal
 
 _NUMBERS = itertools.count()
 
@@ -91,37 +37,6 @@ def mortal(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Mortal]]:
     Mortal.left, Mortal.thread = None, threading.get_ident()
     yield Mortal
     Mortal.left = Mortal.rival = None
-
-
-def _prepared(uri: str) -> Catalog:
-    catalog = Catalog.create(uri)
-    catalog.create_namespace("a")
-    catalog.create_namespace("b")
-    catalog.create_table("a.old", DDL, record_key=["id"]).upsert(ROWS)
-    return catalog
-
-
-def _create(catalog: Catalog) -> None:
-    catalog.create_table("a.new", DDL, record_key=["id"], if_not_exists=True)
-
-
-def _rename(catalog: Catalog) -> None:
-    if catalog.exists("a.old"):
-        catalog.rename("a.old", "b.moved")
-
-
-def _drop(catalog: Catalog) -> None:
-    if catalog.exists("a.old"):
-        catalog.drop("a.old")
-
-
-def _undrop(catalog: Catalog) -> None:
-    place = next(e.location for e in (*catalog.dropped(), *catalog.tables()) if "old" in e.name)
-    catalog.undrop(place)
-
-
-def _purge(catalog: Catalog) -> None:
-    catalog.purge(now=True)
 
 
 def _stored(uri: str) -> set[str]:
@@ -144,11 +59,11 @@ def _check(catalog: Catalog, *, purged: bool) -> None:
 
 
 OPERATIONS = {
-    "create": (_create, lambda _: None, ["a.new", "a.old"]),
-    "rename": (_rename, lambda _: None, ["b.moved"]),
-    "drop": (_drop, lambda _: None, []),
-    "undrop": (_undrop, _drop, ["a.old"]),
-    "purge": (_purge, _drop, []),
+    "create": (create, lambda _: None, ["a.new", "a.old"]),
+    "rename": (rename, lambda _: None, ["b.moved"]),
+    "drop": (drop, lambda _: None, []),
+    "undrop": (undrop, drop, ["a.old"]),
+    "purge": (purge, drop, []),
 }
 
 
@@ -161,7 +76,7 @@ def test_what_a_crash_leaves_is_ended_by_a_repetition(
     calls = 0
     for calls in range(10_000):
         place = f"{uri}-{calls}"
-        catalog = _prepared(place)
+        catalog = prepared(place)
         before(catalog)
         mortal.left = calls
         with suppress(SimulatedCrashError):
@@ -210,7 +125,7 @@ def test_two_at_once_are_as_one_after_the_other(
         orders.append((("a", "b"), [], ["moved"]))
     for call in range(1, 10_000):
         place = f"{uri}-race-{call}"
-        catalog, other = _prepared(place), Catalog(place)
+        catalog, other = prepared(place), Catalog(place)
         _between(mortal, call, lambda c=other: _try(theirs, c))
         _try(ours, catalog)
         acted = mortal.rival is None
@@ -229,7 +144,7 @@ def _try(name: str, catalog: Catalog) -> None:
 
 
 def _outcome(place: str, names: tuple[str, str]) -> object:
-    catalog = _prepared(place)
+    catalog = prepared(place)
     for name in names:
         _try(name, catalog)
     try:
@@ -251,17 +166,17 @@ def _half_dropped(catalog: Catalog) -> None:
 
 def _undrop_again(catalog: Catalog) -> None:
     """Drop and undrop, both whole."""
-    _drop(catalog)
-    _undrop(catalog)
+    drop(catalog)
+    undrop(catalog)
 
 
-BEFORE = {"living": lambda _: None, "dropped": _drop, "half-dropped": _half_dropped}
+BEFORE = {"living": lambda _: None, "dropped": drop, "half-dropped": _half_dropped}
 RIVALS = {
-    "drop": _drop,
-    "undrop": _undrop,
+    "drop": drop,
+    "undrop": undrop,
     "drop-undrop": _undrop_again,
     "rename": lambda c: c.rename("a.old", "b.old"),
-    "purge": _purge,
+    "purge": purge,
 }
 
 
@@ -275,11 +190,11 @@ def test_what_the_catalog_says_of_a_drop_is_what_the_table_says(
     """INV-18: whoever acts between two storage calls, no table listed as dropped takes writes."""
     for call in range(1, 10_000):
         place = f"{uri}-{call}"
-        catalog, other = _prepared(place), Catalog(place)
+        catalog, other = prepared(place), Catalog(place)
         BEFORE[before](catalog)
         table = catalog._handle(next(r for r in catalog._rows("name = 'old'")))
         _between(mortal, call, lambda c=other: _attempt(RIVALS[theirs], c))
-        _attempt({"drop": _drop, "undrop": _undrop}[ours], catalog)
+        _attempt({"drop": drop, "undrop": undrop}[ours], catalog)
         acted = mortal.rival is None
         mortal.rival = None
         if not acted:

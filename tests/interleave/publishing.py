@@ -155,14 +155,14 @@ class Readers:
         return _Watched(store, self.seen[store.address.uri])
 
 
-class _Placed(WrappedStore):
+class Placed(WrappedStore):
     """A copy of a table that stands in for it: Iceberg's paths are absolute."""
 
     def location(self, path: str) -> str:
         return f"{PLACE}/{path}"
 
 
-class _Watched(_Placed):
+class _Watched(Placed):
     def __init__(self, inner: Store, seen: Seen) -> None:
         super().__init__(inner)
         self._seen = seen
@@ -286,7 +286,7 @@ def require_whole(store: Store, late: Iterable[str] = ()) -> None:
 
 def write_on(handle: TableHandle) -> None:
     """Write, and publish as a service long after: what others left half done is done then."""
-    handle = replace(handle, store=_Placed(handle.store))
+    handle = replace(handle, store=Placed(handle.store))
     table = client_of(handle)
     table.layout.cancel()
     for _ in range(2):  # the first version lets go of those of the schedule, the second of that
@@ -343,7 +343,7 @@ def before(kind: str, targets: tuple[str, ...], deletes: str, interval: int, lag
     table = made(
         kind,
         files=1,
-        around=_Placed,
+        around=Placed,
         publish=",".join(targets),
         publish_deadline="1h",
         publish_iceberg_deletes=deletes,

@@ -24,6 +24,7 @@ SHORT = {
 }
 LONGER = {
     "a foreign writer and a writer": lambda: publishing("ax", interval=1),
+    "a foreign writer, a writer and a clean": lambda: publishing("axk", targets=("delta",)),
     "two writers": lambda: publishing("ab"),
     "a writer and a clean": lambda: publishing("ak", lag=1),
     "a restore and a clean": lambda: publishing("kt", interval=1),

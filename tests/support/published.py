@@ -52,8 +52,10 @@ class Shown:
     files: tuple[tuple[str, frozenset[int]], ...]
     """The data files, by their paths in the store, each with the positions of its hidden rows."""
 
-    def rows(self, store: Store) -> list[tuple[object, ...]]:
-        """Return the rows, sorted.
+    def rows(
+        self, store: Store, columns: Sequence[str | int] | None = None
+    ) -> list[tuple[object, ...]]:
+        """Return the rows, sorted; some of their columns, if they are named.
 
         Raises:
             UnreadableError: a file is missing.
@@ -61,7 +63,7 @@ class Shown:
         found: list[tuple[object, ...]] = []
         for path, hidden in self.files:
             data = _parquet(_body(store, path))
-            rows = zip(*(_column(data, each) for each in self.columns), strict=True)
+            rows = zip(*(_column(data, each) for each in columns or self.columns), strict=True)
             found += [row for at, row in enumerate(rows) if at not in hidden]
         return sorted(found, key=repr)
 
@@ -90,6 +92,11 @@ def _body(store: Store, path: str) -> bytes:
 @lru_cache(512)
 def _parquet(body: bytes) -> pa.Table:
     return pq.read_table(io.BytesIO(body))
+
+
+def read_records(body: bytes) -> tuple[Json, ...]:
+    """Read the records of an Avro file."""
+    return _avro(body)
 
 
 @lru_cache(256)
@@ -203,13 +210,31 @@ def _vector(store: Store, file: Json) -> frozenset[int]:
     if vector["storageType"] == "i":
         body = _from_z85(text)[:size]
     else:
-        prefix, number = text[:-20], uuid.UUID(bytes=_from_z85(text[-20:]))
-        whole = _body(store, f"{prefix}/deletion_vector_{number}.bin")
+        whole = _body(store, _vector_file(text))
         at = vector["offset"]
         if struct.unpack(">i", whole[at : at + 4])[0] != size:
             raise UnreadableError("a vector has another size")
         body = whole[at + 4 : at + 4 + size]
     return _positions(body, vector["cardinality"])
+
+
+def vector_copies(store: Store) -> set[str]:
+    """Return the files of vectors that commits and checkpoints name."""
+    actions: list[Json] = []
+    for info in store.list("_delta_log"):
+        body = _body(store, info.path)
+        if _match(_COMMIT, info):
+            actions += _actions(body)
+        elif _match(_CHECKPOINT, info):
+            actions += _checkpointed(body)
+    files = (action.get("add") or action.get("remove") or {} for action in actions)
+    vectors = (each["deletionVector"] for each in files if each.get("deletionVector"))
+    named = (each["pathOrInlineDv"] for each in vectors if each["storageType"] == "u")
+    return {_vector_file(each) for each in named}
+
+
+def _vector_file(text: str) -> str:
+    return f"{text[:-20]}/deletion_vector_{uuid.UUID(bytes=_from_z85(text[-20:]))}.bin"
 
 
 def _from_z85(text: str) -> bytes:
@@ -240,6 +265,15 @@ def iceberg_hint(store: Store) -> int | None:
     """Return the number that the hint names; None if there is none."""
     body = store.find("metadata/version-hint.text")
     return None if body is None else int(body)
+
+
+def read_iceberg(store: Store, said: Json) -> Iterator[Shown]:
+    """Read each snapshot that metadata names.
+
+    Raises:
+        UnreadableError: a list, a manifest or a file of deletes is missing.
+    """
+    return (_snapshot(store, said, each) for each in said["snapshots"])
 
 
 def _snapshot(store: Store, said: Json, snapshot: Json) -> Shown:
@@ -312,7 +346,8 @@ def published(store: Store) -> Iterator[tuple[str, Shown | UnreadableError]]:
                         yield _commit_path(number), error
     for number in iceberg_numbers(store):
         name, said = f"metadata/v{number}.metadata.json", iceberg_metadata(store, number)
-        for snapshot in said["snapshots"]:
+        ours = "plait.version" in said.get("properties", {})
+        for snapshot in said["snapshots"] if ours else ():
             try:
                 yield name, _snapshot(store, said, snapshot)
             except UnreadableError as error:
@@ -324,5 +359,6 @@ def newest(store: Store, target: str) -> int | None:
     if target == "delta":
         marks = [delta_mark(store, each) for each in delta_numbers(store)]
         return max((each for each in marks if each is not None), default=None)
-    numbers = iceberg_numbers(store)
-    return iceberg_metadata(store, numbers[-1])["current-snapshot-id"] if numbers else None
+    every = [iceberg_metadata(store, number) for number in iceberg_numbers(store)]
+    ours = [each for each in every if "plait.version" in each.get("properties", {})]
+    return ours[-1]["current-snapshot-id"] if ours else None
