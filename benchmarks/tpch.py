@@ -1,6 +1,6 @@
 """TPC-H: 22 queries over our tables, beside plain Parquet, Delta Lake and Iceberg, in one run.
 
-    python benchmarks/tpch.py [--scale 1] [--rounds 5] [--engines duckdb,polars,spark]
+    python benchmarks/tpch.py [--scale 1] [--rounds 5] [--engines duckdb,extensions,polars,spark]
 
 DuckDB's generator makes the data (``python -m tests.services.engines`` installs its extension
 beforehand), and the queries are those that come with it; Polars and Spark run the same text. First
@@ -10,11 +10,18 @@ deletes others. Plait's tables are then merge-on-read, and plain Parquet has the
 DuckDB generates no rows for RF1: they are copies of other orders, under order keys that the
 generator leaves free.
 
+Plait's tables are laid out as for TPC-H elsewhere: lines are in buckets by their order, and parts'
+suppliers by their part; what the first write of a merge-on-read table left in several files a
+bucket is compacted before the refresh functions run. A larger ``write.buffer.size`` makes row
+groups about as large as those of plain Parquet.
+
 ``deltalake`` and ``pyiceberg`` write the peers' tables, without merge-on-read, and rewrite files
-that RF2 touches. Each engine reads them by its own reader; DuckDB does so where its extensions are
-installed, else through a dataset of Arrow. The sources take turns at each query. Every answer is
-compared with that of plain Parquet; the least of the rounds counts, in seconds of the clock and of
-the processors.
+that RF2 touches. Each engine reads them by its own reader: ``extensions`` is the last DuckDB whose
+extensions come as packages, beside plain Parquet in that DuckDB. Iceberg has no runtime for the
+Spark of the environment. The sources take turns at each query, and every answer is compared with
+that of plain Parquet. What counts is the median of the rounds: of the seconds, and of the ratio to
+plain Parquet in the same round, by the clock and of the processors. On a busy machine the latter
+tells more.
 
 Results: results/tpch.json.
 """
@@ -26,11 +33,12 @@ import decimal
 import json
 import math
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,13 +49,14 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 import plait.polars
 from plait import Table
 from plait.model.words import TableType
+from tests.services.engines import DuckDB as WithExtensions
 from tests.services.engines import place as engines_place
+from tests.services.jars import find_jars
 
 RESULTS = Path(__file__).with_name("results") / "tpch.json"
 KEYS = {
@@ -69,8 +78,18 @@ REFRESHED = 1500
 FREE_KEY = 8
 """The generator uses the first 8 of each 32 order keys."""
 
-Run = Callable[[str], list[tuple[Any, ...]]]
-"""Executes a query; returns its rows."""
+BUCKETED = {"lineitem": "l_orderkey", "partsupp": "ps_partkey"}
+"""What rows are put into buckets by, if not by the whole key."""
+OPTIONS = {"write.buffer.size": "512MiB"}
+
+
+class Run(NamedTuple):
+    """Runs queries over one source."""
+
+    execute: Callable[[str], list[tuple[Any, ...]]]
+    """Executes a query; returns its rows."""
+    process: int | None = None
+    """The process that does the work, if it is another one."""
 
 
 class Refresh(NamedTuple):
@@ -164,9 +183,13 @@ def write_plait(
             rows.schema,
             record_key=KEYS[name],
             buckets=FILES.get(name, 1),
+            bucket_by=BUCKETED.get(name, ()),
             table_type=kind,
+            properties=OPTIONS,
         )
         table.insert(rows)
+        if kind == "mor":
+            table.maintenance.compact(full=True)
         if change is not None and name in ("orders", "lineitem"):
             key = KEYS[name][0]
             table.insert(change.orders if name == "orders" else change.lines)
@@ -234,7 +257,20 @@ def in_duckdb(views: Mapping[str, object]) -> Run:
             source.to_duckdb(connection).create_view(name)
         else:
             connection.register(name, source)
-    return lambda query: connection.execute(query).fetchall()
+    return Run(lambda query: connection.execute(query).fetchall())
+
+
+def in_extensions(views: Mapping[str, str]) -> Run:
+    """Run queries in the DuckDB with extensions, over views."""
+    worker = WithExtensions()
+    for name, source in views.items():
+        worker.query(f"CREATE VIEW {name} AS {source}")
+
+    def execute(query: str) -> list[tuple[Any, ...]]:
+        rows = worker.query(f"SELECT * FROM ({query})")
+        return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+    return Run(execute, worker.process)
 
 
 def in_polars(frames: Mapping[str, Any]) -> Run:
@@ -242,7 +278,7 @@ def in_polars(frames: Mapping[str, Any]) -> Run:
     import polars as pl
 
     context = pl.SQLContext(frames)
-    return lambda query: context.execute(query, eager=True).rows()
+    return Run(lambda query: context.execute(query, eager=True).rows())
 
 
 def sources(
@@ -255,16 +291,19 @@ def sources(
     scans = {name: Table.open(str(folder / kind / name)).scan() for name in KEYS}
     delta = folder / "delta"
     if engine == "duckdb":
-        found = {
+        return {
             "plain": in_duckdb({n: f"FROM read_parquet('{f}')" for n, f in files.items()}),
-            "plain, a dataset": in_duckdb({n: ds.dataset(plain / n) for n in KEYS}),
             "plait": in_duckdb(scans),
-            "plait, a dataset": in_duckdb({n: scan.to_dataset() for n, scan in scans.items()}),
         }
-        if not after:  # what deltalake rewrites has types of text that Arrow's filters do not take
-            frames = {n: delta_version(delta, n, after).to_pyarrow_dataset() for n in KEYS}
-            found["delta, a dataset"] = in_duckdb(frames)
-        return found
+    if engine == "extensions":
+        version = "" if after else ", version = 0"
+        return {
+            "plain": in_extensions({n: f"FROM read_parquet('{f}')" for n, f in files.items()}),
+            "delta": in_extensions({n: f"FROM delta_scan('{delta / n}'{version})" for n in KEYS}),
+            "iceberg": in_extensions(
+                {n: f"FROM iceberg_scan('{place[after]}')" for n, place in iceberg.items()}
+            ),
+        }
     if engine == "polars":
         import polars as pl
 
@@ -274,28 +313,46 @@ def sources(
             "delta": in_polars({n: pl.scan_delta(delta_version(delta, n, after)) for n in KEYS}),
             "iceberg": in_polars({n: pl.scan_iceberg(f[after]) for n, f in iceberg.items()}),
         }
-    return in_spark(plain, folder / kind)
+    return in_spark(plain, scans, delta, after)
 
 
-def in_spark(plain: Path, ours: Path) -> dict[str, Run]:
-    """Run queries in one session, over plain Parquet and over our tables."""
+def in_spark(
+    plain: Path, scans: Mapping[str, plait.Scan], delta: Path, after: int
+) -> dict[str, Run]:
+    """Run queries in one session: over plain Parquet, our tables and those of Delta Lake."""
     import plait.spark
 
-    spark = plait.spark.session()
+    jars = find_jars("delta")
+    assert jars is not None, "python -m tests.services.jars was not run"
+    spark = plait.spark.session(
+        **{
+            "spark.jars": ",".join(map(str, sorted(jars.glob("*.jar")))),
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "spark.driver.memory": "4g",
+            "spark.sql.shuffle.partitions": "4",
+        }
+    )
+    gateway = spark.sparkContext._gateway  # noqa: SLF001 - nobody else knows the JVM
+    assert gateway is not None
+    version = {} if after else {"versionAsOf": "0"}
+    frames = {
+        "plain": {n: spark.read.parquet(str(plain / n)) for n in KEYS},
+        "plait": {n: scan.to_spark(spark) for n, scan in scans.items()},
+        "delta": {
+            n: spark.read.format("delta").options(**version).load(str(delta / n)) for n in KEYS
+        },
+    }
 
-    def run(prefix: str) -> Run:
+    def run(tables: Mapping[str, Any]) -> Run:
         def execute(query: str) -> list[tuple[Any, ...]]:
-            for name in KEYS:
-                spark.table(f"{prefix}_{name}").createOrReplaceTempView(name)
+            for name, frame in tables.items():
+                frame.createOrReplaceTempView(name)
             return [tuple(row) for row in spark.sql(query).collect()]
 
-        return execute
+        return Run(execute, gateway.proc.pid)
 
-    for name in KEYS:
-        spark.read.parquet(str(plain / name)).createOrReplaceTempView(f"plain_{name}")
-        frame = spark.read.format("plait").load(str(ours / name))
-        frame.createOrReplaceTempView(f"plait_{name}")
-    return {"plain": run("plain"), "plait": run("plait")}
+    return {name: run(tables) for name, tables in frames.items()}
 
 
 # --- measuring -----------------------------------------------------------------------------------
@@ -320,52 +377,70 @@ class Times(NamedTuple):
     cpu: float
 
 
+def processor_s(process: int | None) -> float:
+    """Return the seconds that this process and another one have spent on processors."""
+    if process is None:
+        return time.process_time()
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return time.process_time() + sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
 def timed(run: Run, query: str) -> tuple[Times, list[tuple[Any, ...]]]:
     """Run a query."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    rows = run(query)
-    return Times(time.perf_counter() - wall, time.process_time() - cpu), rows
+    wall, cpu = time.perf_counter(), processor_s(run.process)
+    rows = run.execute(query)
+    return Times(time.perf_counter() - wall, processor_s(run.process) - cpu), rows
 
 
-def compared(
-    runs: Mapping[str, Run], queries: Mapping[int, str], rounds: int
-) -> dict[str, dict[int, Times]]:
+Measured = dict[str, dict[int, list[Times]]]
+"""Times by source and query, one a round."""
+
+
+def compared(runs: Mapping[str, Run], queries: Mapping[int, str], rounds: int) -> Measured:
     """Time every query over every source, in turns; refuse an answer that differs."""
     names = list(runs)
-    best: dict[str, dict[int, Times]] = {name: {} for name in names}
+    found: Measured = {name: {number: [] for number in queries} for name in names}
     for number, query in queries.items():
         expected: list[tuple[str, ...]] | None = None
-        for turn in range(rounds):
-            shift = turn % len(names)
+        for turn in range(-1, rounds):  # the first one is not counted
+            shift = turn % len(names) if turn > 0 else 0
             for name in names[shift:] + names[:shift]:
                 took, rows = timed(runs[name], query)
-                if turn == 0:
-                    answer = spelled(rows)
-                    expected = answer if expected is None else expected
-                    assert answer == expected, f"query {number} over {name} has another answer"
-                known = best[name].get(number, took)
-                best[name][number] = Times(*map(min, known, took))
-    return best
+                if turn >= 0:
+                    found[name][number].append(took)
+                    continue
+                answer = spelled(rows)
+                expected = answer if expected is None else expected
+                assert answer == expected, f"query {number} over {name} has another answer"
+    return found
 
 
-def ratios(best: Mapping[str, Mapping[int, Times]]) -> dict[str, object]:
+def ratios(found: Measured) -> dict[str, dict[str, object]]:
     """Return for each source its times, and beside plain Parquet the ratios and their mean."""
-    plain = best["plain"]
-    told: dict[str, object] = {}
-    for name, times in best.items():
-        entry: dict[str, object] = {
-            "seconds": {number: round(each.wall, 4) for number, each in times.items()},
-            "total_s": round(sum(each.wall for each in times.values()), 3),
-            "total_cpu_s": round(sum(each.cpu for each in times.values()), 3),
+    plain = found["plain"]
+    told: dict[str, dict[str, object]] = {}
+    for name, times in found.items():
+        walls = {n: statistics.median(each.wall for each in rounds) for n, rounds in times.items()}
+        cpus = {n: statistics.median(each.cpu for each in rounds) for n, rounds in times.items()}
+        told[name] = {
+            "seconds": {number: round(wall, 4) for number, wall in walls.items()},
+            "total_s": round(sum(walls.values()), 3),
+            "total_cpu_s": round(sum(cpus.values()), 3),
         }
         if name != "plain":
-            walls = {number: times[number].wall / plain[number].wall for number in times}
-            cpus = [times[n].cpu / plain[n].cpu for n in times if plain[n].cpu > 0]
-            entry["of_plain"] = {number: round(ratio, 2) for number, ratio in walls.items()}
-            entry["mean_of_plain"] = round(float(np.exp(np.mean(np.log(list(walls.values()))))), 3)
-            entry["mean_of_plain_cpu"] = round(float(np.exp(np.mean(np.log(cpus)))), 3)
-        told[name] = entry
+            for kind, key in enumerate(("of_plain", "of_plain_cpu")):
+                each = {n: ratio(times[n], plain[n], kind) for n in times}
+                mean = statistics.geometric_mean(each.values())
+                told[name][key] = {number: round(share, 2) for number, share in each.items()}
+                told[name][f"mean_{key}"] = round(mean, 3)
     return told
+
+
+def ratio(times: Sequence[Times], plain: Sequence[Times], kind: int) -> float:
+    """Return the median of how much longer a query took than in the same round of plain Parquet."""
+    tick = kind / os.sysconf("SC_CLK_TCK")  # in which the system counts seconds of processors
+    pairs = zip(times, plain, strict=True)
+    return statistics.median(max(one[kind], tick) / max(other[kind], tick) for one, other in pairs)
 
 
 @contextmanager
@@ -395,22 +470,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="TPC-H over our tables, and over others.")
     parser.add_argument("--scale", type=float, default=1)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--engines", default="duckdb,polars,spark")
+    parser.add_argument("--engines", default="duckdb,extensions,polars,spark")
     parser.add_argument("--folder", help="keep the tables there, or use those that are there")
     asked = parser.parse_args()
     os.environ.setdefault("POLARS_ICEBERG_PLANNER", "pyiceberg")
-    results: dict[str, object] = {"scale": asked.scale, "rounds": asked.rounds}
+    results: dict[str, object] = {"scale": asked.scale, "cores": os.cpu_count()}
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if known.get("scale") == asked.scale:  # of the engines that are not measured now
+        results = known | results
     with prepared(asked.scale, asked.folder) as (folder, queries, iceberg):
         for engine in asked.engines.split(","):
             for after, state in enumerate(("copy-on-write", "merge-on-read, refreshed")):
                 runs = sources(engine, folder, iceberg, after)
                 told = ratios(compared(runs, queries, asked.rounds))
+                told["measured"] = {"rounds": asked.rounds, "load": round(os.getloadavg()[0], 1)}
                 results[f"{engine}, {state}"] = told
                 for name, entry in told.items():
-                    shown = {k: v for k, v in entry.items() if k != "seconds"}  # type: ignore[attr-defined]
+                    shown = {k: v for k, v in entry.items() if k != "seconds"}
                     print(engine, state, name, shown, flush=True)
-    results["load"] = [round(each, 1) for each in os.getloadavg()]
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+                RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -262,21 +262,18 @@ class _Hidden:
         Raises:
             KeyError: Polars spells a path in another way than it was told.
         """
-        library = _library()
         known = {file.place: file for file in self.files}
-        shown = [_shown(known[place]) for place in asked.to_series(0).to_list()]
-        column = library.Series("selection_vector", shown, library.List(library.Boolean))
-        frame: pl.DataFrame = column.to_frame()
+        files = [known[place] for place in asked.to_series(0).to_list()]
+        counts = [0 if file.hidden is None else file.rows for file in files]
+        ends = np.cumsum([0, *counts])
+        shown = np.ones(ends[-1], np.bool_)
+        for file, start in zip(files, ends[:-1], strict=True):
+            if file.hidden is not None:
+                shown[start + file.hidden.astype(np.int64)] = False
+        every = pa.array([file.hidden is None for file in files])
+        lists = pa.LargeListArray.from_arrays(pa.array(ends), pa.array(shown), mask=every)
+        frame: pl.DataFrame = _library().from_arrow(pa.table({"selection_vector": lists}))
         return frame
-
-
-def _shown(file: NativeFile) -> pl.Series | None:
-    if file.hidden is None:
-        return None
-    shown = np.ones(file.rows, np.bool_)
-    shown[file.hidden.astype(np.int64)] = False
-    series: pl.Series = _library().Series(shown)
-    return series
 
 
 @functools.cache

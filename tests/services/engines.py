@@ -62,6 +62,11 @@ class Engine(Service):
             text=True,
         )
 
+    @property
+    def process(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
     def query(self, sql: str) -> pa.Table:
         """Return the rows of a statement; raise RuntimeError with what the engine says."""
         return self._ask(sql=sql)
