@@ -124,10 +124,13 @@ def marked(marker: str) -> tuple[str, ...]:
 
 
 FAST = "not processes and not spark and not s3 and not zookeeper and not kafka"
+PROCESSES = "processes and not spark and not s3 and not zookeeper and not kafka"
+ENGINES = ("tests/integration/interop", "tests/docs")
+"""Where tests start other engines: a process of each serves them all."""
 CHECKS = (
     # Tests never fetch: what the Java servers need comes beforehand.
     Check("jars", 22, ("python", "-m", "tests.services.jars"), halves=4),
-    Check("engines", 10, ("python", "-m", "tests.services.engines"), halves=4),
+    Check("engines", 25, ("python", "-m", "tests.services.engines"), halves=4),
     # No caches: they go by file, and miss that a module it imports has come or gone since.
     Check("lint", 3, ("ruff", "check", "--no-cache", *PATHS)),
     Check("format", 1, ("ruff", "format", "--check", *PATHS)),
@@ -140,9 +143,17 @@ CHECKS = (
         452,
         pytest(
             "-m",
-            "processes and not spark and not s3 and not zookeeper and not kafka",
+            PROCESSES,
             "tests/processes",
-            *marked("processes"),
+            *(file for file in marked("processes") if not file.startswith(ENGINES)),
+        ),
+        in_memory=True,
+    ),
+    Check(
+        "interop",
+        200,
+        pytest(
+            "-m", PROCESSES, *(file for file in marked("processes") if file.startswith(ENGINES))
         ),
         in_memory=True,
     ),

@@ -26,7 +26,16 @@ PAGE = ROOT / "docs/how-to/read-from-other-engines.md"
 ELSEWHERE = re.compile(r"<!-- not run: here, but by tests/docs/test_engine_blocks.py: (\S+) -->\n")
 ADDRESS = "http://127.0.0.1:8181"
 JARS = {"delta-spark": "delta", "spark-iceberg": "iceberg"}
-QUIET = "--conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=2"
+QUIET = " ".join(
+    f"--conf {each}"
+    for each in (
+        "spark.databricks.delta.snapshotPartitions=1",
+        "spark.sql.codegen.factoryMode=NO_CODEGEN",
+        "spark.sql.codegen.wholeStage=false",
+        "spark.sql.shuffle.partitions=2",
+        "spark.ui.enabled=false",
+    )
+)
 EXTENSIONS = ("delta", "avro", "httpfs", "iceberg")
 
 

@@ -34,13 +34,13 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_every_version_is_read_alike_by_duckdb(tmp_path: Path, duckdb: DuckDB, kind: str) -> None:
     table = make(uri=tmp_path / "t", table_type=kind, properties=PUBLISHED)
-    table.upsert(values(range(20_000), 1))
-    table.upsert(values(range(0, 20_000, 2), 2))  # several vectors in one file
-    table.upsert(values(range(1, 20_000, 3), 3))
+    table.upsert(values(range(10_000), 1))
+    table.upsert(values(range(0, 10_000, 2), 2))  # several vectors in one file
+    table.upsert(values(range(1, 10_000, 3), 3))
     table.delete(where="whole < 0")
     table.maintenance.compact(full=True)
     table.versions.restore(version=2)
-    newest = table.upsert(values(range(19_990, 20_050), 4)).version
+    newest = table.upsert(values(range(9_990, 10_050), 4)).version
     place_of = build.uri_of(table).removeprefix("file://")
     for version in range(newest + 1):
         sql = f"SELECT * FROM delta_scan('{place_of}', version = {version})"
