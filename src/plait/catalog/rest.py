@@ -9,12 +9,14 @@ from __future__ import annotations
 import hmac
 import json
 import logging
+import threading
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qs, unquote
+from weakref import WeakValueDictionary
 
 from plait.catalog.catalog import Catalog
 from plait.catalog.names import TableName, parse_namespace
@@ -71,6 +73,13 @@ class _RefusedRequestError(Exception):
         self.status, self.kind = status, kind
 
 
+class _Turn:
+    """The turn of those who publish one table; a lock itself cannot be forgotten with its users."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
 class IcebergRest:
     """Answers requests about the tables of a catalog; threads may share it."""
 
@@ -83,24 +92,29 @@ class IcebergRest:
             publish: publish versions that are not published yet, before a table is answered.
         """
         self._catalog, self._token, self._publish = catalog, token.encode(), publish
+        self._publishing: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
 
     def answer(self, request: Request) -> Answer:
         """Answer a request. It raises nothing: what fails is logged, and told as an error."""
         try:
             if not self._may_ask(request.authorization):
-                answer = _error(HTTPStatus.UNAUTHORIZED, "NotAuthorizedException", "no valid token")
+                answer = error_answer(
+                    HTTPStatus.UNAUTHORIZED, "NotAuthorizedException", "no valid token"
+                )
                 return Answer(answer.status, answer.said, {"WWW-Authenticate": "Bearer"})
             return self._route(request)
         except _RefusedRequestError as refused:
-            return _error(refused.status, refused.kind, str(refused))
+            return error_answer(refused.status, refused.kind, str(refused))
         except TableError as error:
             _log.warning("a request was not answered: %s", error)
             message = "the table cannot be read now; the log of the server says why"
-            return _error(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException", message)
+            return error_answer(
+                HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException", message
+            )
         except Exception:  # noqa: BLE001 - a client is told nothing, the log everything
             _log.exception("a request was not answered")
             message = "the server failed; its log says why"
-            return _error(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError", message)
+            return error_answer(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError", message)
 
     def _may_ask(self, authorization: str) -> bool:
         kind, _, shown = authorization.partition(" ")
@@ -195,7 +209,11 @@ class IcebergRest:
             )
             raise _RefusedRequestError(HTTPStatus.BAD_REQUEST, "BadRequestException", message)
         if self._publish:
-            follow(handle, deferred=True)
+            # Who waited here finds what the one before has published; so it is published once.
+            turn = self._publishing.setdefault(handle.identity, _Turn())
+            with turn.lock:
+                handle.cache.refresh()
+                follow(handle, deferred=True)
         found = newest_metadata(handle)
         if found is None:
             message = f"no version of {name} is published yet; run `tablectl publish`"
@@ -242,5 +260,6 @@ def _no_table() -> _RefusedRequestError:
     return _RefusedRequestError(HTTPStatus.NOT_FOUND, "NoSuchTableException", message)
 
 
-def _error(status: HTTPStatus, kind: str, message: str) -> Answer:
+def error_answer(status: HTTPStatus, kind: str, message: str) -> Answer:
+    """Return an error in the form that Iceberg's specification says."""
     return Answer(status, {"error": {"message": message, "type": kind, "code": status.value}})

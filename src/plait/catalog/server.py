@@ -10,20 +10,24 @@ import threading
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from plait.catalog.rest import Answer, IcebergRest, Request
+from plait.catalog.rest import Answer, IcebergRest, Request, error_answer
 from plait.errors import MissingDependencyError, OptionError
 
 if TYPE_CHECKING:
     import uvicorn
+    from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
 _log = logging.getLogger(__name__)
 _THREADS: Final = 8
 """How many requests are answered at once: each may hold the metadata of a table in memory."""
 _CONNECTIONS_MAX: Final = 256
 _HEADER_BYTES_MAX: Final = 16 << 10
+_ANSWER_S: Final = 300.0
+"""How long an answer may take, until the client has read all of it."""
 _END_S: Final = 10
 """How long answers that are under way may take after the end was asked for."""
 _TOKEN_BYTES_MAX: Final = 4_096
@@ -45,6 +49,8 @@ class Listening:
     """A file of PEM certificates, that of the server first."""
     key: str | None = None
     """A file with its private key."""
+    request_s: float = 10.0
+    """How many seconds a client has to send a request; then its connection is closed."""
 
     def token(self) -> str:
         """Return the token; empty for none.
@@ -121,7 +127,7 @@ class CatalogServer:
         self._pool = ThreadPoolExecutor(_THREADS, "plait-catalog")
         config = uvicorn.Config(
             self._answer,
-            http="h11",
+            http=_bounded(listening.request_s),
             loop="asyncio",
             ws="none",
             lifespan="off",
@@ -131,7 +137,6 @@ class CatalogServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            limit_concurrency=_CONNECTIONS_MAX,
             h11_max_incomplete_event_size=_HEADER_BYTES_MAX,
             timeout_graceful_shutdown=_END_S,
             ssl_certfile=listening.certificate,
@@ -201,6 +206,61 @@ class CatalogServer:
         answer = self._endpoint.answer(request)
         _log.info("%s %.200r: %d", request.method[:16], request.path, answer.status)
         return answer, answer.body
+
+
+def _bounded(request_s: float) -> type[asyncio.Protocol]:
+    """Return uvicorn's protocol with a bound of connections, and of the time that each may take.
+
+    uvicorn has one between requests alone: a client that connects and is silent, sends its headers
+    byte by byte, or does not read its answer, would hold a connection for ever.
+    """
+    from uvicorn.protocols.http.h11_impl import H11Protocol  # noqa: PLC0415 - an extra
+
+    class Bounded(H11Protocol):
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if len(self.connections) > _CONNECTIONS_MAX:
+                transport.abort()
+            else:
+                self._wait(request_s, self._end_silent)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop()
+            super().connection_lost(exc)
+
+        def on_response_complete(self) -> None:
+            # First: uvicorn may begin with the next request, which is there already.
+            self._wait(request_s, self._end_silent)
+            super().on_response_complete()
+
+        def send_400_response(self, msg: str) -> None:
+            """Answer what is no HTTP in the form of Iceberg's errors."""
+            del msg
+            refused = error_answer(HTTPStatus.BAD_REQUEST, "BadRequestException", "not HTTP")
+            body = refused.body
+            lines = [b"HTTP/1.1 400 Bad Request", b"content-type: application/json"]
+            lines += [b"content-length: %d" % len(body), b"connection: close", b"", body]
+            self.transport.write(b"\r\n".join(lines))
+            self.transport.close()
+
+        def _end_silent(self) -> None:
+            asked: RequestResponseCycle | None = self.cycle
+            if asked is None or asked.response_complete:
+                self.transport.abort()
+            else:  # it asked; what it gets for it has another bound
+                self._wait(_ANSWER_S, self.transport.abort)
+
+        def _wait(self, seconds: float, end: Callable[[], None]) -> None:
+            self._stop()
+            self._timer = self.loop.call_later(seconds, end)
+
+        def _stop(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    return Bounded
 
 
 def _refused(key: str, value: object, problem: str) -> OptionError:

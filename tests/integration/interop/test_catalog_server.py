@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,8 +26,8 @@ from pyiceberg.exceptions import (
 )
 
 from plait import Catalog, OptionError, Table
-from plait.catalog.rest import IcebergRest
-from plait.catalog.server import CatalogServer, Listening
+from plait.catalog.rest import Answer, IcebergRest, Request
+from plait.catalog.server import _CONNECTIONS_MAX, CatalogServer, Listening
 from tests.integration.interop.lives import held, values, version_of
 from tests.services.certificate import write_certificate
 from tests.support.engines import comparable
@@ -160,6 +161,81 @@ def test_a_client_that_never_ends_its_handshake_holds_up_nobody(
             assert status(connection.recv(1 << 16)) == 200
         for each in silent:
             each.close()
+
+
+def _until_closed(connection: socket.socket) -> bytes:
+    """Give what comes until the server ends a connection, which it does by itself."""
+    found = b""
+    with suppress(ConnectionResetError):
+        while piece := connection.recv(1 << 16):
+            found += piece
+    return found
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"GET /v1/con", get(b"/v1/config")[:-2], b"GET", get(b"/v1/config") + b"GET /v1"],
+)
+def test_a_client_that_ends_no_request_is_let_go(lake: Catalog, sent: bytes) -> None:
+    """Also one that asked before, and then begins a request."""
+    sent = sent.replace(b"Connection: close\r\n", b"")
+    with serve(lake, Listening(port=0, request_s=0.2)) as server:
+        port = int(server.url.rsplit(":", 1)[1])
+        with closing(socket.create_connection(("127.0.0.1", port), WAIT_S)) as connection:
+            connection.sendall(sent)
+            assert _until_closed(connection).count(b"HTTP/1.1 200") == sent.count(b"\r\n\r\n")
+
+
+def test_the_time_to_send_a_request_does_not_end_its_answer(
+    lake: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going, let = threading.Event(), threading.Event()
+    answer = IcebergRest.answer
+
+    def slow(self: IcebergRest, request: Request) -> Answer:
+        going.set()
+        assert let.wait(WAIT_S)
+        return answer(self, request)
+
+    monkeypatch.setattr(IcebergRest, "answer", slow)
+    with serve(lake, Listening(port=0, request_s=0.1)) as server, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(send, server, get(b"/v1/config"))
+        assert going.wait(WAIT_S)
+        port = int(server.url.rsplit(":", 1)[1])
+        with closing(socket.create_connection(("127.0.0.1", port), WAIT_S)) as silent:
+            assert _until_closed(silent) == b""  # its time is over, and so is that of the other
+        let.set()
+        assert status(asked.result(WAIT_S)) == 200
+
+
+def test_more_connections_than_the_bound_are_refused_at_once(lake: Catalog) -> None:
+    with serve(lake) as server:
+        port = int(server.url.rsplit(":", 1)[1])
+        silent = []
+        try:
+            for _ in range(_CONNECTIONS_MAX):
+                each = socket.create_connection(("127.0.0.1", port), WAIT_S)
+                silent.append(each)
+            with closing(socket.create_connection(("127.0.0.1", port), WAIT_S)) as late:
+                assert _until_closed(late) == b""
+            silent.pop().close()
+            while status_or_none(send(server, get(b"/v1/config"))) != 200:
+                pass  # until the server knows that one is gone
+        finally:
+            for each in silent:
+                each.close()
+
+
+def status_or_none(answer: bytes) -> int | None:
+    return status(answer) if answer else None
+
+
+def test_what_is_no_http_is_answered_as_an_error_of_iceberg(lake: Catalog) -> None:
+    with serve(lake) as server:
+        answer = send(server, b"\x00\xff\r\n\r\n")
+        assert status(answer) == 400
+        error = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+        assert (error["code"], error["type"]) == (400, "BadRequestException")
 
 
 @pytest.mark.parametrize("given", [(), ("token_file",), ("certificate", "key")])

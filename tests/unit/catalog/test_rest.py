@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -253,3 +255,34 @@ def test_the_names_of_the_answers_are_those_of_the_catalog(catalog):
         for each in said(catalog, f"/v1/namespaces/{namespace}/tables")["identifiers"]
     }
     assert listed == {entry.name for entry in catalog.tables()}
+
+
+def test_loads_at_once_publish_a_version_once(catalog, monkeypatch):
+    """INV-17 would hold without; but each publication writes files that nobody needs."""
+    trips = catalog.table("sales.trips")
+    trips.alter.set({"publish": "", "publish.deadline": "1h"})
+    put(trips, 1)
+    trips.alter.set({"publish": "iceberg"})
+    finish_upkeep()
+    store = open_store(catalog.location("sales.trips"))
+    store.delete([info.path for info in store.list("metadata")])
+    started, caught = threading.Barrier(4), []
+    catch_up = IcebergPublisher.catch_up
+
+    def counted(self, state, **named):
+        done = catch_up(self, state, **named)
+        caught.append(done.published)
+        return done
+
+    monkeypatch.setattr(IcebergPublisher, "catch_up", counted)
+
+    def load(_: int) -> int:
+        started.wait()
+        return version_shown(endpoint)
+
+    endpoint = IcebergRest(catalog)
+    with ThreadPoolExecutor(4) as pool:
+        shown = list(pool.map(load, range(4)))
+    assert shown == [trips.version] * 4
+    assert sorted(map(bool, caught)) == [False, False, False, True]
+    assert not endpoint._publishing, "nothing is remembered of a table"
