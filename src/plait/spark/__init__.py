@@ -12,13 +12,21 @@ from plait.spark.packaging import pack
 from plait.spark.session import session
 
 if TYPE_CHECKING:
+    from plait.spark.catalog import create_views, save, table
     from plait.spark.stream import foreach_batch
 
-__all__ = ["foreach_batch", "pack", "session"]
+__all__ = ["create_views", "foreach_batch", "pack", "save", "session", "table"]
+
+_LATER = {
+    "create_views": "plait.spark.catalog",
+    "foreach_batch": "plait.spark.stream",
+    "save": "plait.spark.catalog",
+    "table": "plait.spark.catalog",
+}
 
 
 def __getattr__(name: str) -> object:
-    """Import what needs pyspark when it is first asked for."""
-    if name != "foreach_batch":
+    """Import what needs pyspark, or most of Plait, when it is first asked for."""
+    if name not in _LATER:
         raise AttributeError(f"module 'plait.spark' has no attribute {name!r}")
-    return importlib.import_module("plait.spark.stream").foreach_batch
+    return getattr(importlib.import_module(_LATER[name]), name)

@@ -1,4 +1,4 @@
-"""The data source as SQL's tables and views need it.
+"""Tables by name: the data source as SQL's tables and views need it, and names of our catalogs.
 
 Spark 4.2 tells a Python data source the options of a catalog's table once, when the table is
 created, mixed with the table's properties; never when it is read or written. What it hands over
@@ -7,21 +7,31 @@ there, by the first column.
 
 They are not taken from there for writes. ``CREATE TABLE ... AS SELECT`` gives a new table the
 columns of the query, metadata and all, and its rows would go into the table that was queried.
+
+Spark 4.2 has no catalogs that are written in Python. So a name of ``plait.Catalog`` is resolved by
+the data source (RFC 0047), and SQL gets temporary views.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructField, StructType
 
-from plait.errors import OptionError, SchemaMismatchError
+from plait.catalog.catalog import Catalog
+from plait.catalog.names import TableName
+from plait.errors import OptionError, SchemaMismatchError, TableNotFoundError
+from plait.model.consent import absolute_path
 from plait.spark.options import STORAGE, bare
 from plait.spark.reader import PlaitStreamReader
 from plait.spark.sink import PlaitWriter
 from plait.spark.source import PlaitSource
 from plait.storage.location import plain_url
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _KEPT = "plait"
 """The key beside a column that the options stand under."""
@@ -170,3 +180,88 @@ def _kept(schema: StructType) -> dict[str, str]:
         if isinstance(found, dict):
             return {str(key): str(value) for key, value in found.items()}
     return {}
+
+
+def table(spark: SparkSession, catalog: str, name: str, **options: object) -> DataFrame:
+    """Return a table of a catalog as a DataFrame, at the version that is newest now.
+
+    It is ``spark.read.format("plait")`` with a name. ``Catalog.table(name).scan().to_spark(spark)``
+    is faster, since Spark reads the files itself then.
+
+    Args:
+        spark: a classic session, or one of Spark Connect.
+        catalog: the root of the catalog.
+        name: ``namespace.table``.
+        options: those of the data source for reads, such as ``version``; ``storage.`` before those
+            of the file system.
+
+    Raises:
+        TableNotFoundError, OptionError: there is no such table or option; Spark wraps them.
+    """
+    reader = spark.read.format("plait").options(**_named(catalog, options))
+    return reader.load(str(TableName.parse(name)))
+
+
+def save(
+    frame: DataFrame, catalog: str, name: str, *, mode: str = "append", **options: object
+) -> None:
+    """Write a DataFrame into a table of a catalog, in one commit.
+
+    It is ``frame.write.format("plait")`` with a name. ``Catalog.table(name).upsert(frame)`` and its
+    kin are faster, and return what was committed.
+
+    Args:
+        frame: the rows.
+        catalog: the root of the catalog.
+        name: ``namespace.table``; the table exists.
+        mode: ``append`` or ``overwrite``.
+        options: those of the data source for writes, such as ``operation="upsert"``.
+
+    Raises:
+        TableNotFoundError, OptionError: there is no such table or option; Spark wraps them.
+        ConflictError: another commit wrote the same rows; Spark wraps it.
+    """
+    writer = frame.write.format("plait").mode(mode).options(**_named(catalog, options))
+    writer.save(str(TableName.parse(name)))
+
+
+def create_views(
+    spark: SparkSession, catalog: str, namespace: str, **options: object
+) -> tuple[str, ...]:
+    """Create or replace a temporary view for each table of a namespace; return their names.
+
+    A view has the table's name without its namespace. It shows the version that is newest now, like
+    a DataFrame: call this again to see later commits. ``INSERT INTO`` a view writes to the table
+    whose name it is then.
+
+    Args:
+        spark: a classic session, or one of Spark Connect.
+        catalog: the root of the catalog.
+        namespace: whose tables.
+        options: of the data source for all of them, such as ``operation="upsert"``.
+
+    Raises:
+        NamespaceNotFoundError: there is no such namespace.
+    """
+    given = _named(catalog, options)
+    storage = {k.removeprefix(STORAGE): v for k, v in given.items() if k.startswith(STORAGE)}
+    opened = Catalog(given["catalog"], storage_options=storage or None, allow=given.get("allow"))
+    views = []
+    for entry in opened.tables(namespace):
+        try:
+            opened.table(entry.name)
+        except TableNotFoundError:  # dropped meanwhile
+            continue
+        view = TableName.parse(entry.name).table
+        table(spark, catalog, entry.name, **options).createOrReplaceTempView(f"`{view}`")
+        views.append(view)
+    return tuple(views)
+
+
+def _named(catalog: str, given: dict[str, object]) -> dict[str, str]:
+    """Return the options of the data source, which runs in a directory of its own."""
+    texts = {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in given.items()
+    }
+    return {**texts, "catalog": catalog if "://" in catalog else absolute_path(catalog)}
