@@ -213,10 +213,11 @@ def _native(library: Any, scan: Scan) -> pl.LazyFrame | None:  # noqa: ANN401 - 
         return None
     files, rest = found
     hidden = _Hidden(files.files)
-    frame = _parquet(library, [file.place for file in files.files], hidden if hidden.any else None)
-    stored = frame.collect_schema()
-    if any(stored.get(name) != kind for name, kind in _schema(library, scan).items()):
+    places, stored = [file.place for file in files.files], _schema(library, scan)
+    first = library.scan_parquet(places[0], glob=False, hive_partitioning=False).collect_schema()
+    if any(first.get(name) != kind for name, kind in stored.items()):
         return None
+    frame = _parquet(library, places, stored, hidden if hidden.any else None)
     # Projection drops this column from each plan. It stays in the frame, and so keeps the scan.
     name = "_plait"
     while name in stored:
@@ -227,10 +228,21 @@ def _native(library: Any, scan: Scan) -> pl.LazyFrame | None:  # noqa: ANN401 - 
     return library.concat([frame, _lazy(library, rest)]) if rest.plan.files.num_rows else frame
 
 
-def _parquet(library: Any, places: Sequence[str], hidden: _Hidden | None) -> pl.LazyFrame:  # noqa: ANN401 - a module
+def _parquet(
+    library: Any,  # noqa: ANN401 - a module
+    places: Sequence[str],
+    schema: Mapping[str, object],
+    hidden: _Hidden | None,
+) -> pl.LazyFrame:
+    """Let Polars read columns of files, which may have others too, that were dropped since."""
     more = {} if hidden is None else {"_deletion_files": ("delta-deletion-vector", hidden)}
     frame: pl.LazyFrame = library.scan_parquet(
-        list(places), glob=False, hive_partitioning=False, **more
+        list(places),
+        schema=schema,
+        extra_columns="ignore",
+        glob=False,
+        hive_partitioning=False,
+        **more,
     )
     return frame
 
@@ -286,10 +298,11 @@ def _hides_rows() -> bool:
     library = _library()
     with tempfile.TemporaryDirectory() as folder:
         place = str(Path(folder, "rows.parquet"))
-        library.DataFrame({"a": [0, 1, 2, 3]}).write_parquet(place, row_group_size=2)
+        rows = library.DataFrame({"a": [0, 1, 2, 3], "gone": [4, 5, 6, 7]})
+        rows.write_parquet(place, row_group_size=2)
         hidden = _Hidden((NativeFile(place, 4, np.array([0, 3], np.uint64)),))
         try:
-            frame = _parquet(library, [place], hidden)
+            frame = _parquet(library, [place], {"a": library.Int64}, hidden)
             column = library.col("a")
             queries = frame, frame.filter(column > 1), frame.head(1), frame.select(library.len())
             found = [query.collect().to_series().to_list() for query in queries]

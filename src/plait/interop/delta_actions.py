@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Final, Self, TypeAlias
 from urllib.parse import quote
 
@@ -57,6 +58,7 @@ _PLAIN: Final[Mapping[str, str]] = {
 }
 _DIGITS_EXACT: Final = 15
 """Digits of a decimal that a double keeps: engines read numbers of JSON as doubles."""
+_NEAR: Final = Decimal("0.0001")
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _ALPHABETS: Final = (
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
@@ -99,6 +101,16 @@ class DeltaSchema:
         if self._widened():
             found.add(WIDENING)
         return frozenset(found)
+
+    @property
+    def bounded(self) -> tuple[str, ...]:
+        """The columns that every file of the table may have bounds of."""
+        older = [{id_of(field) for field in each.arrow} for each in self.older]
+        return tuple(
+            field.name
+            for field in self.schema.arrow
+            if _has_bounds(field.type) and all(id_of(field) in each for each in older)
+        )
 
     def text(self, features: Collection[str]) -> str:
         """Write it as Delta does, in a log with these features."""
@@ -229,6 +241,11 @@ def table_action(
         configuration["delta.columnMapping.maxColumnId"] = str(most)
     if WIDENING in features:
         configuration["delta.enableTypeWidening"] = "true"
+    if schema.bounded:
+        names = ",".join(f"`{name.replace('`', '``')}`" for name in schema.bounded)
+        configuration["delta.dataSkippingStatsColumns"] = names
+    else:
+        configuration["delta.dataSkippingNumIndexedCols"] = "0"
     return {
         "metaData": {
             "id": log_id(identity),
@@ -252,12 +269,14 @@ def add_action(file: Mapping[str, object], schemas: Mapping[int, Schema], **said
         schemas: of the table, by id.
         said: ``modificationTime`` and ``dataChange``.
     """
+    # As UTF-8: deltalake reads escapes of characters from U+100000 on as others.
+    stats = json.dumps(_statistics(file, schemas), ensure_ascii=False, separators=(",", ":"))
     action: Json = {
         "path": quote(str(file["path"])),
         "partitionValues": {},
         "size": file["bytes"],
         **said,
-        "stats": json.dumps(_statistics(file, schemas), separators=(",", ":")),
+        "stats": stats,
     }
     return {"add": _with_vector(action, file)}
 
@@ -338,29 +357,27 @@ def _vector_number(path: str) -> uuid.UUID:
 
 
 def _statistics(file: Mapping[str, object], schemas: Mapping[int, Schema]) -> Json:
-    """Return counts and bounds. They include hidden rows, so they are not tight where some are."""
+    """Return counts and bounds. They include hidden rows, so they are not tight where some are.
+
+    deltalake takes a bound that is missing for one that no value meets, and leaves the file out. So
+    a file has the bounds of all columns that the log names for them, or of none.
+    """
     schema = schemas[int(str(file["schema_id"]))]
     told = told_bounds(file)
-    lower, upper, nulls = {}, {}, {}
+    lower, upper, nulls, whole = {}, {}, {}, True
     for field in schema.stored:
-        entry = told.get(str(id_of(field)))
-        if entry is None:
+        if not _has_bounds(field.type):
             continue
-        low, high, count = entry
+        low, high, count = told.get(str(id_of(field)), (None, None, None))
         least, most = _bound(low, field.type, up=False), _bound(high, field.type, up=True)
-        if least is not None:
-            lower[field.name] = least
-        if most is not None:
-            upper[field.name] = most
-        if count is not None:
-            nulls[field.name] = count
+        if least is not None and most is not None and count is not None:
+            lower[field.name], upper[field.name] = least, most
+        elif count != file["rows"]:  # where all are null, it is known that no bound is missing
+            whole = False
+        nulls[field.name] = count
     said: Json = {"numRecords": file["rows"]}
-    if lower:
-        said["minValues"] = lower
-    if upper:
-        said["maxValues"] = upper
-    if nulls:
-        said["nullCount"] = nulls
+    if whole and nulls:
+        said |= {"minValues": lower, "maxValues": upper, "nullCount": nulls}
     if file["masked"]:
         said["tightBounds"] = False
     return said
@@ -388,6 +405,18 @@ def _is_entry(value: object) -> bool:
     return isinstance(value, list) and len(value) == 3  # noqa: PLR2004 - these three
 
 
+def _has_bounds(kind: pa.DataType) -> bool:
+    """Tell whether engines agree on bounds of a type: no booleans, bytes or long decimals."""
+    return bool(
+        _T.is_signed_integer(kind)
+        or _T.is_string(kind)
+        or _T.is_floating(kind)
+        or (_T.is_decimal128(kind) and kind.precision <= _DIGITS_EXACT)
+        or _T.is_date32(kind)
+        or _T.is_timestamp(kind)
+    )
+
+
 def _bound(text: object, kind: pa.DataType, *, up: bool) -> object:
     """Return a bound as engines read it; None where they do not agree on it, or have no text."""
     if not isinstance(text, str):
@@ -403,7 +432,10 @@ def _bound(text: object, kind: pa.DataType, *, up: bool) -> object:
         # engines compare doubles once the column is widened.
         return float(np.float32(text)) if _T.is_float32(kind) else float(text)
     if _T.is_decimal128(kind):
-        return json.loads(text) if kind.precision <= _DIGITS_EXACT else None
+        # Smaller ones would be written with an exponent, which deltalake does not read.
+        exact = Decimal(text)
+        near = exact.quantize(_NEAR, ROUND_CEILING if up else ROUND_FLOOR)
+        return float(near if abs(exact) < 1 else exact)
     if _T.is_date32(kind):
         return text if _DAY.fullmatch(text) else None
     if _T.is_timestamp(kind):

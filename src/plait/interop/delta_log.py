@@ -298,8 +298,16 @@ class DeltaLog:
 
 def encode(actions: Iterable[Json]) -> bytes:
     """Write actions as the lines of a commit."""
-    lines = (json.dumps(each, separators=(",", ":")) for each in actions)  # surrogates, too
-    return ("\n".join(lines) + "\n").encode()
+    return b"".join(map(_line, actions))
+
+
+def _line(action: Json) -> bytes:
+    """Write an action as UTF-8; what others wrote may have lone surrogates, which need escapes."""
+    try:
+        text = json.dumps(action, ensure_ascii=False, separators=(",", ":"))
+        return f"{text}\n".encode()
+    except UnicodeEncodeError:
+        return f"{json.dumps(action, separators=(',', ':'))}\n".encode()
 
 
 @dataclass(frozen=True, slots=True)

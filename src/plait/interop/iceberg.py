@@ -7,6 +7,7 @@ goes with the next clean. So any number of publishers may run at once, and may d
 
 from __future__ import annotations
 
+import os
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -235,7 +236,8 @@ class IcebergPublisher(FormatPublisher[NewestMetadata]):
 
     def _location(self) -> str:
         place = self._store.location(DIRECTORY).removesuffix(f"/{DIRECTORY}")
-        return f"file://{place}" if place.startswith("/") else place
+        # One place for all who publish, whatever links they came by.
+        return f"file://{os.path.realpath(place)}" if place.startswith("/") else place
 
     # --- one version ---------------------------------------------------------------------------
 
@@ -280,6 +282,8 @@ class IcebergPublisher(FormatPublisher[NewestMetadata]):
             theirs = self._directory.find(attempt.number)
             wanted = (commit.version, commit.instant)
             if theirs is None or (theirs.version, theirs.instant) != wanted or not tip.clean:
+                return None
+            if theirs.location != attempt.location:  # by a client that knows it by another path
                 return None
             return tip.then(theirs)  # the same version, by another publisher
         if base is None or base.version < commit.version:
@@ -398,11 +402,16 @@ class IcebergPublisher(FormatPublisher[NewestMetadata]):
         Bounds have the types of the schema under which their manifest was written. Engines differ
         in whether they understand narrower ones.
         """
-        if base.kind != attempt.kind:
+        if (base.kind, base.location) != (attempt.kind, attempt.location):
             return False
-        before = dict(every_type(state.table.schemas[base.schema_id]))
-        after = every_type(state.table.schemas[attempt.commit.schema_id])
-        return all(before.get(number, kind) == kind for number, kind in after)
+        types = {at: dict(every_type(schema)) for at, schema in state.table.schemas.items()}
+        before, after = types[base.schema_id], types[attempt.commit.schema_id]
+        came_back = after.keys() - before.keys()  # by a restore; its bounds may be of any time
+        return all(before.get(number, kind) == kind for number, kind in after.items()) and all(
+            each.get(number, after[number]) == after[number]
+            for each in types.values()
+            for number in came_back
+        )
 
     # --- manifests -----------------------------------------------------------------------------
 

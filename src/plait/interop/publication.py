@@ -224,10 +224,11 @@ def require_libraries(properties: Mapping[str, object]) -> None:
     """Refuse formats that this client could not publish, before a property names them.
 
     Raises:
-        OptionError: an unknown option.
+        OptionError: the property names an unknown format.
         MissingDependencyError: with the extra to install.
     """
-    if ICEBERG in Options.of(properties).names(PUBLISH_OPTION):
+    named = {key: value for key, value in properties.items() if key == PUBLISH_OPTION}
+    if ICEBERG in Options.of(named).names(PUBLISH_OPTION):
         load_avro()
 
 

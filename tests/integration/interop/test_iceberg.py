@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.table import StaticTable
 
 from plait import MissingDependencyError, PublishRefusedError, Table
 from plait.interop.iceberg import ENTRIES_MAX
@@ -189,6 +190,58 @@ def test_a_publisher_that_fails_at_any_call_is_finished_by_the_next(
     assert at > 5, "deletes, two manifests, a list, metadata and its hint at least"
 
 
+def test_clients_that_come_by_a_link_publish_for_one_place(tmp_path: Path) -> None:
+    table = build.make(uri=tmp_path / "t", table_type="mor", properties=AS_ICEBERG)
+    (tmp_path / "link").symlink_to(tmp_path / "t")
+    other = Table.open(str(tmp_path / "link"))
+    table.upsert(rows(range(10), v=1))
+    other.upsert(rows(20, v=1))
+    table.delete(where="id < 5")
+    finish_upkeep()
+    table.maintenance.publish()
+    other.maintenance.publish()
+    assert require_equal(table) == [1, 2, 3]
+
+
+def test_metadata_of_another_path_is_not_built_on(tmp_path: Path) -> None:
+    """Deletes that name a file by one path hide no row of a file that is named by another one."""
+    table = build.make(uri=tmp_path / "t", table_type="mor", properties=AS_ICEBERG)
+    table.upsert(rows(range(10), v=1))
+    finish_upkeep()
+    table.alter.set({"publish.deadline": "0s"})
+    state = table._handle.cache.refresh()
+    ours, theirs = (iceberg_publisher(table._handle) for _ in range(2))
+    theirs._location = lambda: "file:///mnt/t"  # type: ignore[method-assign]  # another mount
+    seen = [publisher.look(state, table._handle.cache.refresh) for publisher in (ours, theirs)]
+    assert seen[0][0].ours is not None
+    table.delete(where="id < 5")
+    never, refresh = (lambda: False), table._handle.cache.refresh
+    theirs.catch_up(refresh(), late=never, refresh=refresh)
+    ours.catch_up(refresh(), late=never, refresh=refresh)
+    assert require_equal(table) == [version_of(table)]
+
+
+@pytest.mark.parametrize(("kind", "deletes"), KINDS)
+def test_bounds_of_a_column_that_came_back_have_its_type(
+    tmp_path: Path, kind: str, deletes: str
+) -> None:
+    """Between the two it was wider, and then gone: the last schema tells nothing of it."""
+    properties = {**AS_ICEBERG, "publish.iceberg.deletes": deletes}
+    table = build.make(
+        "id bigint, x int", uri=tmp_path / "t", table_type=kind, properties=properties
+    )
+    x = pa.array([1, 2], pa.int32())
+    table.upsert(rows(range(2), x=x))
+    table.alter.columns().widen("x", "bigint").commit()
+    table.alter.columns().drop("x").commit()
+    table.versions.restore(version=1)
+    finish_upkeep()
+    table.maintenance.publish()
+    require_equal(table)
+    found = StaticTable.from_metadata(newest(table)[0]).scan(row_filter="x > 1").to_arrow()
+    assert found["x"].to_pylist() == [2]
+
+
 def test_publishers_at_once_write_one_history(tmp_path: Path) -> None:
     table = build.make(uri=tmp_path / "t", table_type="mor", properties=AS_ICEBERG)
 
@@ -255,8 +308,6 @@ def cleaned(tmp_path: Path, grace: str = "0s") -> Table:
 
 def everything_named(table: Table) -> set[int]:
     """Read each version that any metadata file names, through that file."""
-    from pyiceberg.table import StaticTable
-
     found: set[int] = set()
     for name in files(table):
         if not name.endswith(".metadata.json"):
@@ -285,8 +336,6 @@ def test_a_clean_leaves_nothing_that_names_what_it_deletes(tmp_path: Path) -> No
 
 
 def test_readers_keep_what_they_began_with_until_the_grace_is_over(tmp_path: Path) -> None:
-    from pyiceberg.table import StaticTable
-
     table = cleaned(tmp_path / "t", "1h")
     static = StaticTable.from_metadata(newest(table)[0])
     wanted = {version: held(table, version) for version in named(table)}
@@ -314,8 +363,6 @@ def test_a_clean_that_dies_at_any_deletion_leaves_readable_metadata(tmp_path: Pa
 
 def require_whole(table: Table) -> None:
     """Read what the newest metadata names, even where the table let go of the version."""
-    from pyiceberg.table import StaticTable
-
     place, said = newest(table)
     for each in said["snapshots"]:
         StaticTable.from_metadata(place).scan(snapshot_id=each["snapshot-id"]).to_arrow()

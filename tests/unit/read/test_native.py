@@ -116,18 +116,23 @@ def test_columns_that_changed_are_read_by_plait(lived: Table, told: Told) -> Non
     assert found == expected
 
 
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
+@pytest.mark.parametrize("kind", TYPES)
 def test_files_that_have_columns_which_were_dropped_stand_beside_others(
-    tmp_path: Path, told: Told
+    tmp_path: Path, told: Told, kind: str, before: int, after: int
 ) -> None:
-    table = make("id bigint, a bigint, b bigint", uri=tmp_path / "t", partition_by="a")
-    table.upsert(rows(range(9), a=1, b=2))
+    """Whichever comes first: a library may take the columns of the first file for all."""
+    columns = "id bigint, a bigint, b bigint"
+    table = make(columns, uri=tmp_path / "t", partition_by="a", table_type=kind)
+    table.upsert(rows(range(9), a=before, b=2))
+    table.delete(where="id = 3")
     table.alter.columns().drop("b").commit()
-    table.upsert(rows(range(10, 19), a=2))
+    table.upsert(rows(range(10, 19), a=after))
     table.alter.columns().add("b", "string").commit()
     for columns in (None, ["id", "a"], ["a"]):
         found, expected, plan = told(table, columns=columns)
         assert found == expected, columns
-        assert natively(plan) == (columns is not None)
+        assert (natively(plan) > 0) == (columns is not None)
 
 
 @pytest.mark.parametrize("table_type", TYPES)
