@@ -88,7 +88,7 @@ class Left(NamedTuple):
 
 def deaths(case: CatalogCase, reads: Collection[str]) -> Iterator[tuple[StoreCall | None, Left]]:
     """Kill an operation before each call that changes something, and after the last one."""
-    with _mortal():
+    with killing():
         place, catalog = _begun(case)
         Mortal.calls.clear()
         case.run(catalog)
@@ -111,13 +111,14 @@ def deaths(case: CatalogCase, reads: Collection[str]) -> Iterator[tuple[StoreCal
 
 
 @contextmanager
-def _mortal() -> Iterator[None]:
+def killing() -> Iterator[None]:
+    """Let all stores in memory be those of one process, which may die."""
     Mortal.left, Mortal.thread = None, threading.get_ident()
     try:
         with mock.patch.object(storage, "MemoryStore", Mortal):
             yield
     finally:
-        Mortal.left = None
+        Mortal.left = Mortal.rival = None
 
 
 def _begun(case: CatalogCase) -> tuple[str, Catalog]:
