@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 import pytest
@@ -266,12 +267,25 @@ def test_loads_at_once_publish_a_version_once(catalog, monkeypatch):
     finish_upkeep()
     store = open_store(catalog.location("sales.trips"))
     store.delete([info.path for info in store.list("metadata")])
-    started, caught = threading.Barrier(4), []
+    started, caught, inside, crowds = threading.Barrier(4), [], [], []
+    first, asked = threading.Lock(), threading.Semaphore(0)
     catch_up = IcebergPublisher.catch_up
 
+    class Noted(WeakValueDictionary):
+        def setdefault(self, *args):
+            found = super().setdefault(*args)
+            asked.release()
+            return found
+
     def counted(self, state, **named):
+        inside.append(self)
+        crowds.append(len(inside))
+        if first.acquire(blocking=False):
+            for _ in range(4):  # all are here before the first publishes
+                asked.acquire()
         done = catch_up(self, state, **named)
         caught.append(done.published)
+        inside.remove(self)
         return done
 
     monkeypatch.setattr(IcebergPublisher, "catch_up", counted)
@@ -281,8 +295,10 @@ def test_loads_at_once_publish_a_version_once(catalog, monkeypatch):
         return version_shown(endpoint)
 
     endpoint = IcebergRest(catalog)
+    endpoint._publishing = Noted()
     with ThreadPoolExecutor(4) as pool:
         shown = list(pool.map(load, range(4)))
     assert shown == [trips.version] * 4
+    assert crowds == [1, 1, 1, 1], "nobody looks for what another one is publishing"
     assert sorted(map(bool, caught)) == [False, False, False, True]
     assert not endpoint._publishing, "nothing is remembered of a table"
