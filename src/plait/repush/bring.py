@@ -34,6 +34,7 @@ from plait.repush.iceberg import CATALOG
 from plait.repush.parts import RowSource, SourceHistory, SourceOrigin
 from plait.repush.run import RepushReport, repush
 from plait.repush.source import WantedSource, located, read_source, require_no_options
+from plait.services.maintenance.upkeep import keep_in_shape
 from plait.storage import open_store
 from plait.storage.port import Store
 from plait.timeline.paths import slot
@@ -396,7 +397,7 @@ def _existing(
     target: str, storage_options: Mapping[str, object] | None, consent: Consent
 ) -> TableHandle | None:
     try:
-        return open_expected(target, storage_options, consent=consent)
+        return _with_upkeep(open_expected(target, storage_options, consent=consent))
     except TableNotFoundError:
         return None
 
@@ -482,14 +483,19 @@ def _created(
 ) -> TableHandle:
     try:
         store = open_store(target, storage_options, create=True)
-        return create_handle(store, definition, consent)
+        return _with_upkeep(create_handle(store, definition, consent))
     except TableExistsError:
         # Another process runs the same import, and created it a moment ago.
         handle = open_expected(target, storage_options, consent=consent)
         if not handle.cache.refresh().table.spec.schema.same_columns(definition.spec.schema):
             raise
         wish.require_began(handle)
-        return handle
+        return _with_upkeep(handle)
+
+
+def _with_upkeep(handle: TableHandle) -> TableHandle:
+    """Let each decision of an import be published, as those of any client are."""
+    return replace(handle, upkeep=keep_in_shape)
 
 
 def _plan(address: SourceAddress, source: RowSource, table: TableDef) -> ImportPlan:

@@ -30,6 +30,7 @@ from plait import (
 from plait.model.repush import SourceAddress
 from plait.repush.begin import RepushRequest, begin
 from plait.repush.source import WantedSource
+from plait.services.maintenance.upkeep import finish_upkeep
 
 SCHEMA = pa.schema(
     [
@@ -540,3 +541,19 @@ def test_columns_that_differ_in_case_alone_are_refused_by_name(
         import_table(source, str(tmp_path / "new"))
     assert caught.value.hint
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_an_import_that_is_to_be_published_is(tmp_path: Path, history: bool) -> None:
+    """INV-17: no commit of a writer has to come before others can read it."""
+    deltalake.write_deltalake(tmp_path / "s", pa.table({"id": [1, 2]}))
+    deltalake.write_deltalake(tmp_path / "s", pa.table({"id": [3]}), mode="append")
+    properties = {"publish": "delta,iceberg", "publish.deadline": "1h"}
+    import_table(
+        f"delta:{tmp_path / 's'}", str(tmp_path / "t"), properties=properties, history=history
+    )
+    finish_upkeep()
+    table = Table.open(str(tmp_path / "t"))
+    assert [each.lag_versions for each in table.inspect.publications()] == [0, 0]
+    found = deltalake.DeltaTable(str(tmp_path / "t"))
+    assert sorted(found.to_pyarrow_table()["id"].to_pylist()) == [1, 2, 3]
