@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from plait.errors import MissingDependencyError, PublishRefusedError, TableError
-from plait.files.data_file import EXTENSIONS, MASK
 from plait.interop.delta import TARGET as DELTA
 from plait.interop.delta import DeltaPublisher
-from plait.interop.delta_actions import vector_copy
 from plait.interop.iceberg import TARGET as ICEBERG
 from plait.interop.iceberg import IcebergPublisher
 from plait.interop.iceberg_files import Json, load_avro
@@ -30,7 +28,6 @@ from plait.state.state import TableState
 from plait.txn.table_handle import TableHandle
 
 _log = logging.getLogger(__name__)
-_VECTORS = f".{MASK}.{EXTENSIONS[MASK]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,8 +260,3 @@ def trim_published(handle: TableHandle, state: TableState, kept: KeptRange) -> N
             _publisher(handle, target).trim(state, kept, handle.cache.refresh)
         except PublishRefusedError as error:
             _log.info("nothing is trimmed: %s", error)
-
-
-def with_copies(paths: Sequence[str]) -> list[str]:
-    """Return files that a clean deletes, and the copies of them that readers of the log had."""
-    return [*paths, *(vector_copy(path) for path in paths if path.endswith(_VECTORS))]

@@ -590,13 +590,15 @@ def test_a_clean_keeps_what_a_lagging_publication_shows(tmp_path: Path) -> None:
         assert shown(table, "deltalake", version) == held(table, version)
 
 
-def test_a_clean_deletes_copies_of_vectors_with_their_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("then", ["delta", ""])
+def test_a_clean_deletes_copies_of_vectors_with_their_files(tmp_path: Path, then: str) -> None:
     properties = {**PUBLISHED, **build.LITTLE}
     table = make(uri=tmp_path / "t", table_type="mor", properties=properties)
     table.upsert(values(range(9_000), 1))
     table.upsert(values(range(0, 9_000, 2), 2))
     store = table._handle.store
     assert list(store.list("_dv"))
+    table.alter.set({"publish": then})
     table.maintenance.compact(full=True)
     table.maintenance.clean()
     table.maintenance.clean()

@@ -167,6 +167,7 @@ def clean(  # noqa: PLR0913 - one parameter an option
             ("files spared", number(len(report.spared))),
             ("files to delete after clean.grace", number(plan.held)),
             ("instants rolled back", number(len(report.rollback.ended))),
+            *([("versions stay because", report.held_back)] if report.held_back else ()),
         )
     )
     app.show({"plan": plan.to_dict(), "dry_run": False, "report": report.to_dict()}, done)

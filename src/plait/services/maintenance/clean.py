@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.errors import CorruptMetadataError, TableError
-from plait.files.data_file import parse_path
-from plait.interop.publication import publish_before_clean, trim_published, with_copies
+from plait.files.data_file import EXTENSIONS, MASK, parse_path
+from plait.interop.delta_actions import vector_copy
+from plait.interop.publication import publish_before_clean, trim_published
 from plait.interop.publisher import KeptRange
 from plait.model.bucket import partition_path
 from plait.model.decision import Cleaned, Decision
@@ -47,6 +48,7 @@ _log = logging.getLogger(__name__)
 _CONDEMNED_MAX = 100_000
 """The number of files that one clean condemns; the next clean condemns the rest."""
 _CHECKPOINTS_KEPT = 2
+_VECTORS = f".{MASK}.{EXTENSIONS[MASK]}"
 _REPLANNED = (Operation.CLEAN, Operation.RESTORE, Operation.SAVEPOINT, Operation.PROPERTY)
 """Operations after which a clean is planned again. After others the plan stays valid."""
 
@@ -100,6 +102,8 @@ class CleanReport(Plain):
     rollback: RollbackReport
     bytes_freed: int = 0
     """Size of the data files that were condemned and deleted."""
+    held_back: str | None = None
+    """Why published metadata still names versions that could go; None if nothing is in the way."""
 
     @property
     def idle(self) -> bool:
@@ -146,25 +150,28 @@ def clean(handle: TableHandle, plan: CleanPlan | None = None) -> CleanReport:
     rollback = roll_back_failed(handle, reason="found dead by a clean")
     published = bool(handle.cache.known().table.published)
     kept_from = publish_before_clean(handle) if published else None
-    planned = _capped(plan or plan_clean(handle), kept_from)
+    wanted = plan or plan_clean(handle)
+    planned, held_back = _capped(wanted, kept_from), None
+    if planned.horizon < wanted.horizon:
+        held_back = f"the published metadata is not up to date, and needs version {kept_from}"
     if published:
         try:
             kept = KeptRange(planned.horizon, planned.final)
             trim_published(handle, handle.cache.known(), kept)
         except TableError as error:
             _log.warning("versions stay readable, since a published log still has them: %s", error)
-            planned = _capped(planned, planned.before)
+            planned, held_back = _capped(planned, planned.before), str(error)
     drafts = _Drafts(handle, planned, planned if plan is None else None)
     zombies = handle.cache.known().late  # before our own horizon lets them go
     gone, _ = _split(planned.waiting, _needed_from(handle))
-    handle.store.delete(with_copies(gone) if published else gone)
+    handle.store.delete(_with_copies(gone))
     deleted_now = frozenset(gone)
     decision = publish_service(handle, lambda state: drafts.draft(state, deleted_now))
     handle.ports.observer.phase("delete")
     fresh = () if decision is None or decision.cleaned is None else decision.cleaned.condemned
     waiting = tuple(entry for entry in planned.waiting if entry[0] not in deleted_now)
     deletable, spared = _split((*fresh, *waiting), _needed_from(handle))
-    handle.store.delete(with_copies(deletable) if published else deletable)
+    handle.store.delete(_with_copies(deletable))
     late = _delete_late(handle, tuple(dict.fromkeys((*zombies, *handle.cache.known().late))))
     delete_leftovers(handle)
     delete_repushed(handle)
@@ -172,7 +179,8 @@ def clean(handle: TableHandle, plan: CleanPlan | None = None) -> CleanReport:
     version = None if decision is None else decision.version
     deleted = (*gone, *deletable)
     freed = sum(map(drafts.size_of, deletable))
-    return CleanReport(planned, version, deleted, tuple(spared), tuple(late), rollback, freed)
+    late_now, spared_now = tuple(late), tuple(spared)
+    return CleanReport(planned, version, deleted, spared_now, late_now, rollback, freed, held_back)
 
 
 def _capped(plan: CleanPlan, kept_from: int | None) -> CleanPlan:
@@ -187,6 +195,14 @@ def _capped(plan: CleanPlan, kept_from: int | None) -> CleanPlan:
         if ended <= final or checkpoint_of(path) is not None
     )
     return replace(plan, horizon=horizon, final=final, condemned=condemned)
+
+
+def _with_copies(paths: Sequence[str]) -> list[str]:
+    """Return files to delete, and the copies of them that readers of a Delta log had.
+
+    Copies are there also where the table is not published any more.
+    """
+    return [*paths, *(vector_copy(path) for path in paths if path.endswith(_VECTORS))]
 
 
 def undo_clean(handle: TableHandle, *, since: int | None = None) -> CleanUndone:
