@@ -7,6 +7,7 @@ once, and may die anywhere: what one of them did not finish, the next one finds 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -115,8 +116,7 @@ class DeltaPublisher(FormatPublisher[Tip]):
     def _guess(self, state: TableState) -> Tip | None:
         """Look for the version before in the place where it usually is: one read, no listing."""
         number = state.version - 1
-        body = self._log.find(number) if number >= 0 else None
-        mark = None if body is None else self._log.mark_of(body)
+        mark = self._log.mark_at(number) if number >= 0 else None
         if mark is None or mark.version != number or not self._is_of(state, mark):
             return None
         return Tip(number, mark)
@@ -203,14 +203,39 @@ class DeltaPublisher(FormatPublisher[Tip]):
         tip, state = self.look(state, refresh)
         if tip.ours is None or tip.ours.version < horizon:
             return []
-        number = tip.number - len(tip.foreign) - (tip.ours.version - horizon)
-        for at in (each for each in self._log.commits() if each >= number):
-            mark = self._log.mark_of(self._log.find(at) or b"")
+        ended = tip.number - len(tip.foreign)
+        first = self._first_kept(state, horizon, ended - (tip.ours.version - horizon))
+        if first is None:
+            return []
+        number, mark = first
+        if not self._log.is_oldest(number):
+            self._log.put_checkpoint(number, self._all(state, mark))
+        return self._log.trim(number)
+
+    def _first_kept(self, state: TableState, horizon: int, likely: int) -> tuple[int, Mark] | None:
+        """Return the commit from which on the log shows no version below a horizon.
+
+        Args:
+            state: the table.
+            horizon: the oldest version that stays readable.
+            likely: its number, unless something was undone since, which shows its version again.
+        """
+        commits, found = self._log.commits(), None
+        start = bisect_left(commits, likely)
+        for number in commits[start:]:
+            mark = self._log.mark_at(number)
             if mark is not None and mark.version >= horizon and self._is_of(state, mark):
-                if not self._log.is_oldest(at):
-                    self._log.put_checkpoint(at, self._all(state, mark))
-                return self._log.trim(at)
-        return []
+                found = number, mark
+                break
+            start += 1
+        for number in reversed(commits[:start]):
+            mark = self._log.mark_at(number)
+            if mark is None or not self._is_of(state, mark):
+                continue
+            if mark.version < horizon:
+                break
+            found = number, mark
+        return found
 
     # --- one version ---------------------------------------------------------------------------
 
@@ -253,10 +278,11 @@ class DeltaPublisher(FormatPublisher[Tip]):
         defines = features != before.features or commit.schema_id != before.schema_id
         header = self._header(state, mark) if defines or (foreign and foreign.defines) else ()
         undone = None if foreign is None else Foreign(number, tip.foreign, foreign.operations)
-        if header or foreign is not None:
+        if header or foreign is not None or self._log.has_checkpoint(number):
             # An engine takes a commit with a header for the beginning of a log, if what is before
             # it is missing. With a checkpoint of it, that is right. And what others wrote, engines
-            # need not understand then.
+            # need not understand then. One that is there may be of others, or of a history that was
+            # cut off, and engines would start from it: it is replaced.
             self._log.put_checkpoint(number, self._all(state, mark), ahead=True)
         return self._put(state, tip, _Draft(mark, [*header, *gone, *added], undone), progress)
 
@@ -302,8 +328,7 @@ class DeltaPublisher(FormatPublisher[Tip]):
         mark = draft.mark
         number = tip.number + 1
         if not self._log.put(number, [_info(mark), *draft.actions]):
-            body = self._log.find(number)
-            theirs = None if body is None else self._log.mark_of(body)
+            theirs = self._log.mark_at(number)
             if theirs is None or (theirs.version, theirs.instant) != (mark.version, mark.instant):
                 return None
             mark = theirs  # the same version, by another publisher: it says what the log has now

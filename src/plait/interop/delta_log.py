@@ -10,6 +10,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 from urllib.parse import unquote
@@ -18,7 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from plait.errors import CorruptMetadataError, StorageError
+from plait.files.data_file import reading
 from plait.interop.delta_actions import Json, log_id
+from plait.interop.publisher import NUMBERS_MAX, require_near
 from plait.model.texts import is_text
 from plait.storage.port import Store
 
@@ -31,9 +34,12 @@ _CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint(?:\.[\w.-]+)?\.parque
 LOOKS_MAX: Final = 100
 """The most times that a directory is listed anew, because a clean deleted what was listed."""
 _NUMBER_MAX = (1 << 63) - 2
-_COMMITS_MAX = 1 << 48
 CODEC: Final = "SNAPPY"
 """Compression of checkpoints, as Parquet names it."""
+MARK_BYTES_MAX: Final = 64 << 10
+"""The longest first line that can be ours: it has a few numbers and names."""
+_LOOKED_AT_MAX = 1_000
+"""The most commits of others, from the newest down, among which one look finds one of ours."""
 _NAME_CHARS = 100
 _COMMIT_BYTES_MAX = 1 << 30
 _DELETED_AT_ONCE = 50
@@ -89,6 +95,8 @@ class Mark:
 
 def read_mark(first_line: bytes) -> Mark | None:
     """Read what a commit says of itself; None if it is not one of ours."""
+    if len(first_line) > MARK_BYTES_MAX:
+        return None
     try:
         info = json.loads(first_line)["commitInfo"]
         said = info[MARK]
@@ -153,10 +161,23 @@ class DeltaLog:
         """Read a commit of at most so many bytes; None if there is none."""
         return self._store.find(commit_path(number), size_max=size_max)
 
-    def mark_of(self, body: bytes) -> Mark | None:
-        """Return what a commit of this very table says of itself; None for any other commit."""
-        mark = read_mark(body.partition(b"\n")[0])
+    def mark_at(self, number: int) -> Mark | None:
+        """Return what a commit of this very table says of itself; None for any other, or none."""
+        return self._mark_of(self._head(number) or b"")
+
+    def _mark_of(self, head: bytes) -> Mark | None:
+        mark = read_mark(head.partition(b"\n")[0])
         return mark if mark is not None and mark.table == self._identity else None
+
+    def _head(self, number: int) -> bytes | None:
+        """Read a commit as far as its mark can reach, however large it is; None if it is gone."""
+        path = commit_path(number)
+        with suppress(CorruptMetadataError):  # it is longer
+            return self._store.find(path, size_max=MARK_BYTES_MAX)
+        files = self._store.filesystem()
+        with reading(path), suppress(FileNotFoundError), files.open_input_file(path) as source:
+            return bytes(source.read(MARK_BYTES_MAX + 1))
+        return None
 
     def look(self, is_ours: Callable[[Mark], bool]) -> Tip:
         """Find the end of the log.
@@ -166,6 +187,8 @@ class DeltaLog:
 
         Raises:
             StorageError: what was listed was gone again and again.
+            CorruptMetadataError: a number is absurd, or so many commits of others are there that
+                nobody can tell whose log it is.
         """
         for _ in range(LOOKS_MAX):
             tip = self._look(is_ours)
@@ -182,18 +205,31 @@ class DeltaLog:
         last = numbers[-1] if numbers else -1
         foreign: list[int] = []
         known = last == checkpoint == -1
-        for number in reversed(numbers):
-            body = self.find(number)
-            if body is None:
+        for number in reversed(numbers[-_LOOKED_AT_MAX:]):
+            head = self._head(number)
+            if head is None:
                 return None
-            mark = self.mark_of(body)
+            mark = self._mark_of(head)
             known = known or mark is not None
             if mark is not None and is_ours(mark):
+                _require_near(names, number)
                 return Tip(last, mark, tuple(reversed(foreign)), checkpoint)
             foreign.append(number)
+        _require_near(names, 0)
+        if len(numbers) > len(foreign) and not known:
+            self._require_own(numbers)
+            known = True
         if not numbers:  # whoever died before the very first commit left its checkpoint
             known = all(self._is_own(path) for each in names.checkpoints.values() for path in each)
         return Tip(last, None, tuple(reversed(foreign)), checkpoint, known)
+
+    def _require_own(self, numbers: Sequence[int]) -> None:
+        """Raise CorruptMetadataError unless a log begins as ours do: with a commit of ours."""
+        if self.mark_at(numbers[0]) is None:
+            first = commit_path(numbers[-_LOOKED_AT_MAX])
+            message = f"none of the commits since {first} is of this table"
+            hint = f"delete those of others, or move {DIRECTORY} away if all of it is theirs"
+            raise CorruptMetadataError(message, hint=hint, path=DIRECTORY)
 
     def _is_own(self, path: str) -> bool:
         """Tell whether a checkpoint has the id of this log; anything that is not plain has not."""
@@ -226,7 +262,7 @@ class DeltaLog:
             if match is None:
                 continue
             number = int(match[1])
-            if number > _COMMITS_MAX:
+            if number > NUMBERS_MAX:
                 message = f"{info.path} has an absurd number: no log is that long"
                 raise CorruptMetadataError(message, hint="delete it", path=info.path)
             if commit:
@@ -256,9 +292,8 @@ class DeltaLog:
                 the checkpoint is that of the one who was: it stays.
         """
         body, path = checkpoint_body(actions), checkpoint_path(number)
-        there = not self._store.put_if_absent(path, body)
-        if there and self._store.find(path, size_max=_COMMIT_BYTES_MAX) != body:
-            if ahead and self.find(number) is not None:
+        if not self._store.put_if_absent(path, body) and not self._holds(path, body):
+            if ahead and self._head(number) is not None:
                 return
             self._store.put(path, body)
             self._store.persist([path])
@@ -266,6 +301,19 @@ class DeltaLog:
         said["numOfAddFiles"] = sum("add" in each for each in actions)
         if number >= self._last_checkpoint():
             self._store.put(LAST_CHECKPOINT, json.dumps(said).encode())
+
+    def _holds(self, path: str, body: bytes) -> bool:
+        try:
+            return self._store.find(path, size_max=len(body)) == body
+        except CorruptMetadataError:  # it is larger
+            return False
+
+    def has_checkpoint(self, number: int) -> bool:
+        """Tell whether a checkpoint of one file is there for a commit, whoever wrote it."""
+        try:
+            return self._store.find(checkpoint_path(number), size_max=0) is not None
+        except CorruptMetadataError:  # it is larger
+            return True
 
     def _last_checkpoint(self) -> int:
         """Return what the hint names; -1 if it is missing or damaged: it is only a hint."""
@@ -294,6 +342,14 @@ class DeltaLog:
         for start in range(0, len(every), _DELETED_AT_ONCE):
             self._store.delete(every[start : start + _DELETED_AT_ONCE])
         return every
+
+
+def _require_near(names: _Names, ours: int) -> None:
+    """Refuse numbers that are far beyond the last one of ours; 0 for none."""
+    for number in names.commits[-1:]:
+        require_near(commit_path(number), number, ours)
+    for number in sorted(names.checkpoints)[-1:]:
+        require_near(names.checkpoints[number][0], number, ours)
 
 
 def encode(actions: Iterable[Json]) -> bytes:

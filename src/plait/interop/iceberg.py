@@ -320,7 +320,6 @@ class IcebergPublisher(FormatPublisher[NewestMetadata]):
         }
         if ids:
             refs["main"] = {"snapshot-id": commit.version, "type": "branch"}
-        undone = () if tip.ours is None else tip.ours.undone
         latest = max((int(str(each["timestamp-ms"])) for each in kept), default=0)
         said: Json = {
             "format-version": attempt.kind,
@@ -344,7 +343,7 @@ class IcebergPublisher(FormatPublisher[NewestMetadata]):
                 f"{MARK}table": self._identity,
                 f"{MARK}version": str(commit.version),
                 f"{MARK}instant": commit.instant,
-                f"{MARK}undone": ",".join((*undone, *tip.strange)[-SNAPSHOTS_MAX:]),
+                f"{MARK}undone": ",".join(tip.noted),
             },
             "current-snapshot-id": commit.version if ids else -1,
             "snapshots": kept,

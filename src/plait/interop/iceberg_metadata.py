@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from plait.errors import CorruptMetadataError, StorageError
 from plait.interop.iceberg_files import Json
+from plait.interop.publisher import require_near
 from plait.storage.port import Store
 
 DIRECTORY: Final = "metadata"
@@ -37,7 +38,8 @@ BYTES_MAX: Final = 64 << 20
 LOOKS_MAX: Final = 100
 """The most times that the directory is listed anew, because a clean deleted what was listed."""
 _LOOKED_AT_MAX: Final = 1_000
-_UNDONE_MAX: Final = 100
+_NAMED_MAX: Final = 100
+"""The most names of metadata of others that ours notes; of more, it has a checksum."""
 
 
 def metadata_path(number: int) -> str:
@@ -120,6 +122,17 @@ def _unsealed(body: bytes, number: int, identity: str) -> Metadata | None:
         return None
 
 
+def _shortened(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the first names, and instead of the others one that stands for exactly all of them.
+
+    Its blanks tell it from the name of a file.
+    """
+    if len(names) <= _NAMED_MAX:
+        return tuple(names)
+    checksum = hashlib.sha256(",".join(names).encode()).hexdigest()
+    return (*names[:_NAMED_MAX], f"and {len(names) - _NAMED_MAX} others ({checksum})")
+
+
 @dataclass(frozen=True, slots=True)
 class NewestMetadata:
     """The end of what is published."""
@@ -132,6 +145,8 @@ class NewestMetadata:
     """The numbers after it, oldest first, which others wrote."""
     strange: tuple[str, ...] = ()
     """Names of metadata of others that has no number of ours, and was not undone yet."""
+    named: tuple[str, ...] | None = None
+    """All such names that are there, undone or not; None if nothing was listed."""
     known: bool = True
     """Whether some metadata is of this table, or there is none."""
 
@@ -139,6 +154,13 @@ class NewestMetadata:
     def others(self) -> int:
         """How many commits of others are still to be undone."""
         return len(self.foreign) + len(self.strange)
+
+    @property
+    def noted(self) -> tuple[str, ...]:
+        """What the next metadata notes as undone: what is there, so that no name is told twice."""
+        if self.named is None:
+            return () if self.ours is None else self.ours.undone
+        return self.named
 
     @property
     def clean(self) -> bool:
@@ -183,7 +205,8 @@ class MetadataDirectory:
 
     def _look(self, is_ours: Callable[[Metadata], bool]) -> NewestMetadata | None:
         """Find it by one listing; None if a clean deleted meanwhile what was listed."""
-        numbers, strange = self.list_metadata()
+        numbers, every = self.list_metadata()
+        strange = _shortened(every)
         last = numbers[-1] if numbers else 0
         foreign: list[int] = []
         known = not numbers and not strange
@@ -194,10 +217,23 @@ class MetadataDirectory:
             found = _unsealed(body, number, self._identity)
             known = known or found is not None
             if found is not None and is_ours(found):
+                require_near(metadata_path(last), last, number)
                 told = tuple(name for name in strange if name not in found.undone)
-                return NewestMetadata(last, found, tuple(reversed(foreign)), told)
+                return NewestMetadata(last, found, tuple(reversed(foreign)), told, strange)
             foreign.append(number)
-        return NewestMetadata(last, None, tuple(reversed(foreign)), tuple(strange), known)
+        require_near(metadata_path(last), last, 0)
+        if len(numbers) > len(foreign) and not known:
+            self._require_own(numbers)
+            known = True
+        return NewestMetadata(last, None, tuple(reversed(foreign)), strange, strange, known)
+
+    def _require_own(self, numbers: Sequence[int]) -> None:
+        """Raise CorruptMetadataError unless the oldest metadata is of this table."""
+        if self.find(numbers[0]) is None:
+            first = metadata_path(numbers[-_LOOKED_AT_MAX])
+            message = f"nothing in {DIRECTORY} since {first} is of this table"
+            hint = f"delete what others wrote, or move {DIRECTORY} away if all of it is theirs"
+            raise CorruptMetadataError(message, hint=hint, path=DIRECTORY)
 
     def guess(self) -> Metadata | None:
         """Look for the newest metadata where the hint says, and after it: no listing."""
@@ -219,7 +255,7 @@ class MetadataDirectory:
                 numbers.append(int(match[1]))
             elif other:
                 strange.append(other[1])
-        return sorted(numbers), sorted(strange)[:_UNDONE_MAX]
+        return sorted(numbers), sorted(strange)
 
     def list_own(self) -> Iterator[re.Match[str]]:
         """List the other files that we wrote."""

@@ -15,7 +15,7 @@ from typing import ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.errors import CorruptMetadataError, PublishRefusedError, TableError
+from plait.errors import CorruptMetadataError, PublishRefusedError, StorageError, TableError
 from plait.model.contract import PUBLISH_OPTION, Options
 from plait.model.decision import Decision
 from plait.model.instant import Operation
@@ -28,6 +28,10 @@ _REWRITES: Final = (Operation.COMPACT, Operation.CLUSTER)
 """Operations that never change a row: readers of changes need not look at them."""
 _SWITCHES: Final = (Operation.PROPERTY, Operation.REPUSH, Operation.REPUSH_SOURCE)
 """Operations that can set the property ``publish``."""
+NUMBERS_MAX: Final = 1 << 48
+"""The greatest number under which anything is published."""
+STRIDE_MAX: Final = 1 << 32
+"""How far beyond ours a number of others may be: we go on from there, and may need many more."""
 LOSSES_MAX: Final = 100
 """The most puts that one call loses before it gives up: other publishers are at work."""
 
@@ -230,7 +234,8 @@ class FormatPublisher(ABC, Generic[_End]):
 
         Raises:
             MissingDependencyError: a library is missing that the format needs.
-            StorageError: the store failed; what was published stands.
+            StorageError: the store failed, or others were first again and again; what was
+                published stands.
             CorruptMetadataError: something in the directory cannot be understood.
             PublishRefusedError: the metadata never was this table's.
         """
@@ -241,10 +246,14 @@ class FormatPublisher(ABC, Generic[_End]):
             if end is None:
                 end, state = self.look(state, refresh)
             losses = 0
-            while not late() and losses < LOSSES_MAX:
+            while not late():
                 newest = end.ours is not None and end.ours.version >= state.version
                 if newest and not end.others and self._find_problem(end) is None:
                     break
+                if losses == LOSSES_MAX:
+                    message = f"{self.directory}: other publishers were first {LOSSES_MAX} times"
+                    hint = "what was published stands; run it again"
+                    raise StorageError(message, hint=hint, path=self.directory)
                 before = end
                 for then in self._publish(state, end, progress, whole=whole):
                     self._end = end = then
@@ -323,6 +332,23 @@ class FormatPublisher(ABC, Generic[_End]):
             message = f"{self.directory} cannot be understood: {why}"
             hint = "look for files that others wrote there, and delete them"
             raise CorruptMetadataError(message, hint=hint, path=self.directory) from error
+
+
+def require_near(path: str, number: int, ours: int) -> None:
+    """Refuse a number from which nobody could go on for long.
+
+    Args:
+        path: the file that has it, for the message.
+        number: its number.
+        ours: the number of the last commit of this table; 0 for none.
+
+    Raises:
+        CorruptMetadataError: it is more than STRIDE_MAX beyond ours, or near NUMBERS_MAX.
+    """
+    if number > min(ours + STRIDE_MAX, NUMBERS_MAX - STRIDE_MAX):
+        message = f"{path} has an absurd number, far beyond what this table published"
+        hint = "delete it: the rows of the table are elsewhere"
+        raise CorruptMetadataError(message, hint=hint, path=path)
 
 
 def commits_since(store: Store, state: TableState, since: int) -> list[DecidedVersion]:

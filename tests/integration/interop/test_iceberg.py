@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
 
-from plait import MissingDependencyError, PublishRefusedError, Table
+from plait import CorruptMetadataError, MissingDependencyError, PublishRefusedError, Table
 from plait.interop.iceberg import ENTRIES_MAX
 from plait.interop.iceberg_metadata import HINT, metadata_path
 from plait.interop.publication import iceberg_publisher, newest_metadata
@@ -450,6 +450,64 @@ def test_rubbish_at_the_next_number_costs_no_version(
     assert published.inspect.publications()[0].foreign == 0
     assert require_equal(published) == [1, 2, 3]
     assert store.find(HINT) == str(number + 1).encode()
+
+
+def test_any_number_of_names_of_others_is_undone_once(published: Table) -> None:
+    store, names = published._handle.plain_store, [f"n{at:04d}" for at in range(100)]
+    for name in names:
+        store.put(f"metadata/{name}.metadata.json", b"{}")
+    for change in ("none", "one more", "one less", "another"):
+        if change == "one more":
+            store.put("metadata/a.metadata.json", b"{}")
+        elif change == "one less":
+            store.delete(["metadata/n0007.metadata.json"])
+        elif change == "another":
+            store.put("metadata/z.metadata.json", b"{}")
+        published.maintenance.publish()
+        published.upsert(rows(50, v=5))
+        finish_upkeep()
+        for _ in range(2):
+            assert published.maintenance.publish().idle, change
+            (status,) = published.inspect.publications()
+            assert (status.lag_versions, status.foreign) == (0, 0)
+    require_equal(published)
+
+
+@pytest.mark.parametrize("number", [999_999_999_999_999, 1 << 40])
+def test_a_number_that_leaves_no_room_is_named_before_anything_is_written(
+    published: Table, number: int
+) -> None:
+    store = published._handle.plain_store
+    store.put(metadata_path(number), b"{}")
+    before = files(published)
+    with pytest.raises(CorruptMetadataError) as raised:
+        published.maintenance.publish()
+    assert raised.value.path == metadata_path(number)
+    assert files(published) == before
+    assert metadata_path(number) in str(published.inspect.publications()[0].problem)
+    assert metadata_path(number) in str(published.maintenance.clean().held_back)
+    store.delete([metadata_path(number)])
+    assert published.maintenance.publish().idle
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_metadata_of_ours_below_much_of_others_is_never_taken_for_theirs(
+    published: Table, begins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plait.interop.iceberg_metadata._LOOKED_AT_MAX", 3)
+    store = published._handle.plain_store
+    last = int(newest(published)[0].rpartition("/v")[2].split(".")[0])
+    if not begins:
+        store.put(metadata_path(1), b"{}")
+    for number in range(last + 1, last + 6):
+        store.put(metadata_path(number), b"{}")
+    if begins:
+        published.maintenance.publish()
+        assert published.inspect.publications()[0].foreign == 0
+        assert require_equal(published) == [version_of(published)]
+        return
+    with pytest.raises(CorruptMetadataError, match="is of this table"):
+        published.maintenance.publish()
 
 
 @pytest.mark.parametrize("what", ["m-", "d-", "snap-"])
