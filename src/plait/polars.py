@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ _UNITS: Final = {"Milliseconds": "ms", "Microseconds": "us", "Nanoseconds": "ns"
 
 
 def scan(
-    source: str | Table | Scan,
+    source: str | os.PathLike[str] | Table | Scan,
     columns: str | Sequence[str] | None = None,
     *,
     version: int | None = None,
@@ -102,7 +103,7 @@ def scan(
     library = _library()
     if isinstance(source, Scan):
         _refuse("a scan", version=version, as_of=as_of)
-    if not isinstance(source, str):
+    if isinstance(source, (Table, Scan)):
         what = "a scan" if isinstance(source, Scan) else "a table that is open"
         _refuse(what, storage_options=storage_options, allow=allow)
     if not isinstance(source, Scan):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
@@ -76,7 +77,7 @@ class Table(Writes, Reads):
     @classmethod
     def create(
         cls,
-        uri: str,
+        uri: str | os.PathLike[str],
         schema: object,
         *,
         record_key: str | Sequence[str] = (),
@@ -181,7 +182,7 @@ class Table(Writes, Reads):
     @classmethod
     def open(
         cls,
-        uri: str,
+        uri: str | os.PathLike[str],
         *,
         contract: Mapping[str, str] | None = None,
         storage_options: Mapping[str, object] | None = None,

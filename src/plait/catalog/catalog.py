@@ -12,6 +12,7 @@ decision in the table's own timeline, which says that the table is dropped.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -61,6 +62,7 @@ from plait.services.definition.drop import (
 )
 from plait.storage import open_store
 from plait.storage.local import LocalStore
+from plait.storage.location import is_url, plain_url
 from plait.storage.port import Store
 from plait.storage.tree import require_plain
 from plait.table import Table, handle_of
@@ -135,7 +137,7 @@ class Catalog:
 
     def __init__(
         self,
-        uri: str,
+        uri: str | os.PathLike[str],
         *,
         storage_options: Mapping[str, object] | None = None,
         allow: str | Iterable[str] | None = None,
@@ -150,7 +152,7 @@ class Catalog:
         Raises:
             TableNotFoundError: there is no catalog; ``Catalog.create`` makes one.
         """
-        self.uri = uri.rstrip("/") or uri
+        self.uri = _root_of(uri)
         self._storage, self._allow = storage_options, allow
         self._read: tuple[int, pa.Table] = (-1, _COLUMNS.empty_table())
         try:
@@ -158,8 +160,8 @@ class Catalog:
         except TableNotFoundError as error:
             message = f"there is no catalog at {uri}"
             hint = "Catalog.create(uri) makes one"
-            raise TableNotFoundError(message, hint=hint, uri=uri) from error
-        if "://" not in uri:
+            raise TableNotFoundError(message, hint=hint, uri=self.uri) from error
+        if not is_url(self.uri):
             # A path is absolute from here on: the process may go to another directory, where a
             # drop would find no table, and a purge would forget one that is there.
             found = handle_of(self._names).store.address.uri
@@ -168,7 +170,7 @@ class Catalog:
     @classmethod
     def create(
         cls,
-        uri: str,
+        uri: str | os.PathLike[str],
         *,
         storage_options: Mapping[str, object] | None = None,
         allow: str | Iterable[str] | None = None,
@@ -181,7 +183,7 @@ class Catalog:
             allow: as in ``Table.open``, for every table.
         """
         Table.create(
-            f"{uri.rstrip('/') or uri}/{DIRECTORY}",
+            f"{_root_of(uri)}/{DIRECTORY}",
             _COLUMNS,
             record_key=_KEY,
             buckets=1,
@@ -255,11 +257,13 @@ class Catalog:
         return self._entries(row for row in rows if row.name)
 
     def exists(self, name: str) -> bool:
-        """Tell whether a name is given to a table."""
+        """Tell whether a name is given to a table; where there is no such namespace, it is not.
+
+        Raises:
+            OptionError: it is not the name of a table.
+        """
         wanted = TableName.parse(name)
-        rows = self._rows(_of_names(wanted))
-        self._require_namespace(rows, wanted.namespace)
-        return _listed(rows, wanted) is not None
+        return _listed(self._rows(_of_names(wanted)), wanted) is not None
 
     def location(self, name: str) -> str:
         """Return the URI of a table by its name; raise TableNotFoundError if there is none."""
@@ -680,6 +684,11 @@ class Catalog:
 
     def _now_ms(self) -> int:
         return handle_of(self._names).store.now_ms()
+
+
+def _root_of(uri: str | os.PathLike[str]) -> str:
+    root = plain_url(uri)
+    return root.rstrip("/") or root
 
 
 def _listed(rows: Iterable[Row], name: TableName) -> Row | None:

@@ -133,14 +133,20 @@ def given(address: str) -> AllowedAddress:
 def absolute_path(path: str) -> str:
     """Return a local path as it is from any working directory.
 
-    An absolute one needs no working directory, which may be gone.
+    An absolute one needs no working directory, which may be gone. ``~`` and ``~/x`` are in the home
+    directory, as for Polars and DuckDB; a directory of that name is ``./~``.
 
     Raises:
         StorageError: the path is relative, and the working directory was deleted or may not be
             searched.
         OptionError: this process cannot name it: it has a character that file names of the
-            process's locale have not.
+            process's locale have not; or there is no home directory.
     """
+    if path == "~" or path.startswith("~/"):
+        path = os.path.expanduser(path)  # noqa: PTH111 - texts in and out
+        if path.startswith("~"):
+            hint = "set HOME, or pass an absolute path; a directory named ~ is ./~"
+            raise OptionError(f"{path!r}: no home directory", hint=hint, key="uri", value=path)
     encoding = sys.getfilesystemencoding()
     try:
         os.fsencode(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -52,7 +53,7 @@ def create_handle(store: Store, table: TableDef, consent: Consent) -> TableHandl
 
 
 def open_expected(
-    uri: str,
+    uri: str | os.PathLike[str],
     storage_options: Mapping[str, object] | None,
     expected: Mapping[str, str] | None = None,
     *,

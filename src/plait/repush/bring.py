@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, overload
@@ -36,6 +37,7 @@ from plait.repush.run import RepushReport, repush
 from plait.repush.source import WantedSource, located, read_source, require_no_options
 from plait.services.maintenance.upkeep import keep_in_shape
 from plait.storage import open_store
+from plait.storage.location import text_of
 from plait.storage.port import Store
 from plait.timeline.paths import slot
 from plait.txn.table_handle import TableHandle
@@ -171,8 +173,8 @@ def _began_otherwise(name: str, there: object, asked: object) -> OptionError:
 
 @overload
 def import_table(
-    source: str,
-    target: str,
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
     *,
     record_key: str | Sequence[str] | None = ...,
     partition_by: str | Sequence[str] | None = ...,
@@ -191,8 +193,8 @@ def import_table(
 ) -> ImportReport: ...
 @overload
 def import_table(
-    source: str,
-    target: str,
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
     *,
     record_key: str | Sequence[str] | None = ...,
     partition_by: str | Sequence[str] | None = ...,
@@ -210,8 +212,8 @@ def import_table(
     dry_run: Literal[True],
 ) -> ImportPlan: ...
 def import_table(  # noqa: PLR0913 - one parameter an option
-    source: str,
-    target: str,
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
     *,
     record_key: str | Sequence[str] | None = None,
     partition_by: str | Sequence[str] | None = None,
@@ -276,6 +278,7 @@ def import_table(  # noqa: PLR0913 - one parameter an option
     >>> Table.open("memory://doc-import").scan().count()
     2
     """
+    source, target = text_of(source), text_of(target)
     consent = Consent.of(allow)
     address = located(_address(source))
     options = dict(source_options or {})

@@ -32,7 +32,7 @@ __all__ = [
 
 
 def open_store(
-    place: StoreAddress | str,
+    place: StoreAddress | str | os.PathLike[str],
     storage_options: Mapping[str, object] | None = None,
     *,
     create: bool = False,
@@ -89,19 +89,12 @@ def local_root(address: StoreAddress) -> str | None:
     return None if is_url(uri) else uri
 
 
-def _address(place: StoreAddress | str, options: Mapping[str, object]) -> StoreAddress:
+def _address(
+    place: StoreAddress | str | os.PathLike[str], options: Mapping[str, object]
+) -> StoreAddress:
     if isinstance(place, StoreAddress):
         return place if not options else StoreAddress(place.uri, tuple(sorted(options.items())))
-    return StoreAddress(plain_url(_text_of(place)), tuple(sorted(options.items())))
-
-
-def _text_of(place: object) -> str:
-    """Return a place as text; ``None`` is no directory of that name."""
-    text = os.fspath(place) if isinstance(place, (str, os.PathLike)) else None
-    if isinstance(text, str):
-        return text
-    message = f"{place!r} is not a location of a table: {type(place).__name__}"
-    raise OptionError(message, hint="pass a path or a URL", key="uri", value=str(place))
+    return StoreAddress(plain_url(place), tuple(sorted(options.items())))
 
 
 def _no_options(address: StoreAddress) -> None:

@@ -68,8 +68,10 @@ PROVEN = "proven"
 _WORDS = (COHERENT, ATOMIC_CREATE, PROVEN)
 
 
-def plain_url(text: str) -> str:
+def plain_url(place: str | os.PathLike[str]) -> str:
     """Return a place as every store takes it: a path, or ``scheme://...`` in small letters.
+
+    Every door that takes the location of a table or a catalog goes through here.
 
     A local file is a path, in whichever of its forms: ``/x``, ``file:/x``, ``file:///x``.
 
@@ -79,8 +81,7 @@ def plain_url(text: str) -> str:
     >>> plain_url("file:/data/x"), plain_url("S3A://lake/x"), plain_url("a/b:c")
     ('/data/x', 's3a://lake/x', 'a/b:c')
     """
-    if not text.strip() or "\0" in text:
-        raise _refused(text, "is not a location of a table", "pass a path or a URL")
+    text = text_of(place)
     if not (text.isascii() or is_text(text)):
         hint = "rename the directory: Arrow takes no other names"
         if sys.getfilesystemencoding() != "utf-8":
@@ -103,6 +104,26 @@ def plain_url(text: str) -> str:
         hint = _REMEDIES.get(scheme, hint)
         raise _refused(text, "does not say where the table is", hint)
     return f"{scheme}:{rest}"
+
+
+def text_of(place: object) -> str:
+    """Return what a caller calls a place as text, and not blank; ``None`` is no directory.
+
+    Raises:
+        OptionError: it is no text and no path, or there is nothing in it.
+
+    >>> from pathlib import Path
+    >>> text_of(Path("lake")), text_of("delta:lake")
+    ('lake', 'delta:lake')
+    """
+    text = os.fspath(place) if isinstance(place, (str, os.PathLike)) else None
+    if isinstance(text, str) and text.strip() and "\0" not in text:
+        return text
+    shown = _shown(text) if isinstance(text, str) else f"{place!r}"[:200]
+    message = f"{shown!r} is not a location of a table"
+    if not isinstance(text, str):
+        message = f"{shown} is not a location of a table: {type(place).__name__}"
+    raise OptionError(message, hint="pass a path or a URL", key="uri", value=shown)
 
 
 def is_url(place: str) -> bool:

@@ -70,6 +70,11 @@ def test_a_table_is_found_by_its_name_and_by_its_location(catalog: Catalog) -> N
     assert Table.open(catalog.location("sales.trips")).scan().to_arrow().num_rows == 2
 
 
+def test_a_table_of_no_namespace_does_not_exist(catalog: Catalog) -> None:
+    """As ``table_exists`` of pyiceberg says it."""
+    assert not catalog.exists("none.trips")
+
+
 def test_a_name_is_one_name_in_any_case_of_letters_at_every_door(catalog: Catalog) -> None:
     """INV-18: Spark and Trino write names in lower case, and would find one of two by chance."""
     catalog.create_namespace("Stock")
