@@ -69,7 +69,7 @@ CEILINGS: Mapping[str, Trip] = {
     "clean": Trip(33, 470, 10),
     "compaction": Trip(65, 1_340, 11),
     "dual write": Trip(72, 1_060, 14),
-    "repush": Trip(119, 9_800, 16),
+    "repush": Trip(119, 9_800, 17),
     "data source write": Trip(81, 2_200, 12),
     DATAFRAME: Trip(66, 740, 22),
 }

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Never, Self
 
 from plait.definition.create import define_table
 from plait.definition.ttl import Ttl
-from plait.errors import TableExistsError
+from plait.errors import TableExistsError, redacted_url
 from plait.locks import default_lock
 from plait.model.consent import Consent
 from plait.model.words import (
@@ -71,6 +71,19 @@ class Table(Writes, Reads):
 
     def __init__(self, handle: TableHandle) -> None:
         super().__init__(OpenTable(_connected(handle)))
+
+    def __repr__(self) -> str:
+        """Say where it is."""
+        return f"Table({redacted_url(self._handle.store.address.uri)!r})"
+
+    def __reduce__(self) -> Never:
+        """Refuse to be pickled: another process opens the table itself.
+
+        Raises:
+            TypeError: always.
+        """
+        message = f"{self!r} cannot be pickled: pass its location, and call Table.open there"
+        raise TypeError(f"{message}; a scan can be pickled, as table.scan() makes it")
 
     # --- open and create -------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import plait.polars
 from plait import Catalog, Table, import_table
 from plait.cli.main import main
 from plait.cli.render import Streams
-from plait.errors import OptionError, TableNotFoundError
+from plait.errors import OptionError, StorageError, TableNotFoundError
 from plait.model.consent import Consent
 from plait.spark.options import READING, SourceOptions
 from plait.storage import open_store
@@ -111,3 +112,21 @@ def test_other_names_with_a_tilde_are_directories() -> None:
 def test_an_allowed_place_with_a_tilde_is_the_one_that_metadata_has(home: Path) -> None:
     assert Consent.of("~/*").allows(f"{home}/x")
     assert not Consent.of("./*").allows(f"{home}/x")
+
+
+def test_an_error_of_the_store_names_the_table_that_could_not_be_created(tmp_path: Path) -> None:
+    """It named ``.meta/table.json`` alone, which is in every table."""
+    with pytest.raises(StorageError) as failed:
+        Table.create("/proc/self/plait", DDL)
+    assert "/proc/self/plait" in failed.value.message
+    assert failed.value.hint
+
+
+def test_a_table_and_a_catalog_say_what_they_are_and_what_to_pickle(tmp_path: Path) -> None:
+    table, catalog = Table.create("t", DDL), Catalog.create("lake")
+    here = tmp_path / "here"
+    assert repr(table) == f"Table('{here}/t')"
+    assert repr(catalog) == f"Catalog('{here}/lake')"
+    for opened, advice in ((table, "Table.open"), (catalog, "pass its location")):
+        with pytest.raises(TypeError, match=advice):
+            pickle.dumps(opened)

@@ -15,8 +15,8 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Self
+from dataclasses import asdict, dataclass, replace
+from typing import Never, Self
 
 import pyarrow as pa
 
@@ -39,17 +39,19 @@ from plait.errors import (
     FormatError,
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
+    OptionError,
     RetryableConflictError,
     TableDroppedError,
     TableError,
     TableExistsError,
     TableNotFoundError,
+    redacted_url,
 )
 from plait.expr import parse_where
 from plait.expr.evaluate import Sides, holds
 from plait.expr.tree import TARGET
 from plait.locks.identity import FORMAT_VERSION, IDENTITY_BYTES_MAX, identity_of
-from plait.model.consent import Consent
+from plait.model.consent import Consent, absolute_path
 from plait.model.plain import Plain, iso
 from plait.ports import Ports
 from plait.services.definition.drop import (
@@ -62,7 +64,7 @@ from plait.services.definition.drop import (
 )
 from plait.storage import open_store
 from plait.storage.local import LocalStore
-from plait.storage.location import is_url, plain_url
+from plait.storage.location import is_url, plain_url, text_of
 from plait.storage.port import Store
 from plait.storage.tree import require_plain
 from plait.table import Table, handle_of
@@ -84,7 +86,9 @@ _KEY = ["namespace", "name", "unlisted"]
 _KEYS = pa.schema([_COLUMNS.field(name) for name in _KEY])
 _CREATING_MS_MAX = 24 * 3600 * 1000
 """How long a creation may take before a purge takes its entry away."""
+_VERBS = {CREATING: "create", DROPPED: "drop", PURGING: "purge"}
 _BUSY = "another client is at it"
+_FRESH = "it is being created"
 _ATTEMPTS_MAX, _DEADLINE_S = 200, 60.0
 _PAUSE_S, _PAUSE_S_MAX = 0.005, 0.5
 
@@ -159,13 +163,25 @@ class Catalog:
             self._names = Table.open(f"{self.uri}/{DIRECTORY}", storage_options=storage_options)
         except TableNotFoundError as error:
             message = f"there is no catalog at {uri}"
-            hint = "Catalog.create(uri) makes one"
+            hint = "make one with Catalog.create(uri)"
             raise TableNotFoundError(message, hint=hint, uri=self.uri) from error
         if not is_url(self.uri):
             # A path is absolute from here on: the process may go to another directory, where a
             # drop would find no table, and a purge would forget one that is there.
             found = handle_of(self._names).store.address.uri
             self.uri = found.removesuffix(f"/{DIRECTORY}") or "/"
+
+    def __repr__(self) -> str:
+        """Say where it is."""
+        return f"Catalog({redacted_url(self.uri)!r})"
+
+    def __reduce__(self) -> Never:
+        """Refuse to be pickled: another process opens the catalog itself.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(f"{self!r} cannot be pickled: pass its location, and open it there")
 
     @classmethod
     def create(
@@ -181,9 +197,18 @@ class Catalog:
             uri: its root, a directory or URL.
             storage_options: passed to the file system of the URL, for every table.
             allow: as in ``Table.open``, for every table.
+
+        Raises:
+            TableExistsError: a table is there; nothing was written.
         """
+        root = _root_of(uri)
+        store = open_store(root, storage_options)
+        if store.find(paths.TABLE, size_max=IDENTITY_BYTES_MAX) is not None:
+            message = f"{uri} is a table, and a catalog cannot be in it"
+            hint = "choose another directory; a catalog makes directories for its tables"
+            raise TableExistsError(message, hint=hint, uri=root)
         Table.create(
-            f"{_root_of(uri)}/{DIRECTORY}",
+            f"{root}/{DIRECTORY}",
             _COLUMNS,
             record_key=_KEY,
             buckets=1,
@@ -216,7 +241,7 @@ class Catalog:
             message = f"the namespace {name!r} exists"
             raise TableExistsError(message, hint="pass if_not_exists=True", uri=self.uri)
 
-        self._commit(f"namespace = '{name}' AND name = ''", change)
+        self._commit(f"namespace = '{name}' AND name = ''", f"create namespace {name}", change)
 
     def drop_namespace(self, name: str) -> None:
         """Drop a namespace without tables; dropped tables whose files are there count as well.
@@ -237,7 +262,7 @@ class Catalog:
                 raise NamespaceNotEmptyError(message, hint=hint, **facts)
             return _Change(removed=[own])
 
-        self._commit(f"namespace = '{name}'", change)
+        self._commit(f"namespace = '{name}'", f"drop namespace {name}", change)
 
     # --- tables ------------------------------------------------------------------------------
 
@@ -318,7 +343,7 @@ class Catalog:
             self._require_free(rows, new)
             return _Change([own], [self._moved(own, TABLE, new)])
 
-        self._commit(_of_names(old, new), change)
+        self._commit(_of_names(old, new), f"rename {old} to {new}", change)
 
     def drop(self, name: str) -> CatalogEntry:
         """Drop a table: nobody reads or writes it any more, and its name is free.
@@ -347,17 +372,20 @@ class Catalog:
         """Return the tables that have no name: dropped, being created, or being purged."""
         return self._entries(self._rows("unlisted <> ''"))
 
-    def undrop(self, location: str, name: str | None = None) -> CatalogEntry:
+    def undrop(self, location: str | os.PathLike[str], name: str | None = None) -> CatalogEntry:
         """Take the drop of a table back.
 
         Args:
-            location: where it is, as ``dropped`` and ``drop`` say.
+            location: where it is, as ``dropped`` and ``drop`` say; the last part of that alone; or
+                its former name, if no other dropped table had the same.
             name: its name from now on; by default its former one.
 
         Raises:
+            OptionError: several dropped tables had this name.
             TableNotFoundError: no dropped table is there, or its files are going.
             TableExistsError: the name is taken.
         """
+        location = text_of(location)
         row = self._at(location)
         wanted = None if name is None else TableName.parse(name)
 
@@ -382,7 +410,7 @@ class Catalog:
             raise self._not_dropped(location)
         return entry
 
-    def purge(self, *, now: bool = False) -> PurgeReport:
+    def purge(self, *, now: bool = False, dry_run: bool = False) -> PurgeReport:
         """Delete the files of dropped tables whose grace is over and that nobody reads.
 
         It can be killed and repeated, and run beside everything else. An entry whose table does not
@@ -390,12 +418,14 @@ class Catalog:
 
         Args:
             now: wait for no grace; live readers and writers are waited for all the same.
+            dry_run: change nothing, and return what a purge would do. It does not look for readers
+                and writers, which keep a table all the same.
         """
         purged: list[CatalogEntry] = []
         kept: dict[str, str] = {}
         for row in self._rows("unlisted <> ''"):
             try:
-                reason = self._purge(row, now=now)
+                reason = (self._planned if dry_run else self._purge)(row, now=now)
             except (ContractError, FormatError, TableNotFoundError) as error:  # the others go on
                 reason = f"{row.table} is kept: {error}"
             if reason is None:
@@ -427,7 +457,7 @@ class Catalog:
         found = _listed(rows, name)
         if found is None:
             message = f"the catalog at {self.uri} has no table {name}"
-            hint = "`tablectl list` shows the names; a dropped table can be undropped"
+            hint = "see Catalog.tables(); a dropped table can be undropped"
             raise TableNotFoundError(message, hint=hint, uri=self.uri)
         return found
 
@@ -443,7 +473,7 @@ class Catalog:
             if row.namespace == name and row.state == NAMESPACE:
                 return row
         message = f"the catalog at {self.uri} has no namespace {name!r}"
-        hint = "create it with create_namespace"
+        hint = "create it with Catalog.create_namespace(name)"
         raise NamespaceNotFoundError(message, hint=hint, uri=self.uri, namespace=name)
 
     def _begun(self, rows: Sequence[Row], row: Row) -> _Change:
@@ -486,7 +516,9 @@ class Catalog:
             return _Change([row], [] if moved is None else [moved])
 
         where = _of_place(row.place)
-        self._commit(where if moved is None else f"{_of_names(moved.table)} OR {where}", change)
+        if moved is not None:
+            where = f"{_of_names(moved.table)} OR {where}"
+        self._commit(where, _told(row, moved), change)
         return replaced
 
     def _settle(
@@ -521,17 +553,23 @@ class Catalog:
             elapsed_ms=elapsed_ms,
         )
 
-    def _commit(self, where: str, change: Callable[[Sequence[Row]], _Change]) -> None:
+    def _commit(self, where: str, what: str, change: Callable[[Sequence[Row]], _Change]) -> None:
         """Commit what ``change`` makes of the rows of a predicate, anew if others changed them.
 
         The rows are read in the transaction, and the table is serializable: so nothing is decided
         on rows that are not those any more.
+
+        Args:
+            where: the rows.
+            what: what happens, for people who read the history of the table of names.
+            change: makes the new rows of them.
         """
         ports = Ports()
         started, backoff = ports.clock.monotonic(), ports.backoff(_PAUSE_S, _PAUSE_S_MAX)
         for attempt in range(1, _ATTEMPTS_MAX + 1):
             try:
-                with self._names.transaction() as tx:
+                # Each attempt has a commit id of its own: none may find the result of another.
+                with self._names.transaction(commit_id=f"{what} ({ports.ids.nonce()})") as tx:
                     found = tx.scan(where=where).to_arrow().to_pylist()
                     asked = change([Row.of(each) for each in found])
                     if asked.removed:
@@ -556,7 +594,8 @@ class Catalog:
         """Create a table, and give it its name."""
         place = f"tables/{Ports().ids.nonce()}"
         row = Row(*name, place, CREATING, place, self._now_ms())
-        self._commit(_of_names(name), lambda rows: self._begun(rows, row))
+        what = f"begin to create {name}"
+        self._commit(_of_names(name), what, lambda rows: self._begun(rows, row))
         try:
             self._claim(row)
             table = Table.create(
@@ -595,9 +634,9 @@ class Catalog:
 
     def _purge(self, row: Row, *, now: bool) -> str | None:
         """Delete the files of a place, and its entry; return why not."""
+        if self._is_fresh(row):
+            return _FRESH
         if row.state == CREATING:
-            if self._now_ms() - row.changed_ms <= _CREATING_MS_MAX:
-                return "it is being created"
             creating, row = row, self._moved(row, DROPPED)
             if not self._replace(creating, row):
                 return _BUSY
@@ -615,8 +654,30 @@ class Catalog:
         self._replace(purging, None)
         return None
 
-    def _kept(self, row: Row, store: Store, *, now: bool) -> str | None:
-        """Tell why the files of a place cannot go yet; None: they can."""
+    def _planned(self, row: Row, *, now: bool) -> str | None:
+        """Tell why a purge would keep the files of a place, without a change; None: it would not."""
+        if self._is_fresh(row):
+            return _FRESH
+        store = self._store(row)
+        if row.state == PURGING and purge_begun(store):
+            return None
+        if row.state == CREATING:
+            row = replace(row, state=DROPPED)
+        return self._kept(row, store, now=now, plans=True)
+
+    def _is_fresh(self, row: Row) -> bool:
+        """Tell whether a place may still become a table."""
+        return row.state == CREATING and self._now_ms() - row.changed_ms <= _CREATING_MS_MAX
+
+    def _kept(self, row: Row, store: Store, *, now: bool, plans: bool = False) -> str | None:
+        """Tell why the files of a place cannot go yet; None: they can.
+
+        Args:
+            row: the entry of the place.
+            store: the place.
+            now: wait for no grace.
+            plans: change nothing, which leaves out who uses the table.
+        """
         handle = self._handle(row)
         if handle is None:
             if self._only_claimed(row, store):
@@ -627,11 +688,13 @@ class Catalog:
             empty = handle.cache.known().version == 0 and handle.identity.startswith(_digits(row))
             if row.state != DROPPED or not empty:
                 return f"{row.table} is kept: its own timeline does not say that it is dropped"
+            if plans:
+                return None if now else "it got no name; a purge drops it, and its grace begins"
             drop_table(handle)  # a creation that got no name
             due_ms = purgeable_ms(handle)
         if not now and due_ms is not None and handle.store.now_ms() < due_ms:
             return f"its grace is over at {iso(due_ms)}"
-        user = in_use(handle)
+        user = None if plans else in_use(handle)
         return None if user is None else f"{user} needs it"
 
     def _only_claimed(self, row: Row, store: Store) -> bool:
@@ -660,16 +723,34 @@ class Catalog:
         except TableNotFoundError:
             return None
 
-    def _at(self, location: str) -> Row:
-        place = location.rstrip("/").removeprefix(f"{self.uri}/")
+    def _at(self, told: str) -> Row:
+        """Find a dropped table by its location, by the last part of that, or by its former name."""
+        place = self._place_of(told)
         if is_place(place):
             for row in self._rows(_of_place(place)):
                 return row
-        raise self._not_dropped(location)
+        named = [row for row in self._rows("unlisted <> ''") if str(row.table) == told.lower()]
+        if len(named) > 1:
+            places = ", ".join(sorted(map(self._uri_of, named)))
+            message = f"{len(named)} dropped tables were named {told}: {places}"
+            raise OptionError(message, hint="name one by its location", key="location", value=told)
+        if not named:
+            raise self._not_dropped(told)
+        return named[0]
+
+    def _place_of(self, told: str) -> str:
+        """Return a location relative to the root, in whichever form it is given."""
+        for place in (told, f"tables/{told}"):
+            if is_place(place):
+                return place
+        uri = plain_url(told)
+        if not is_url(uri):
+            uri = os.path.normpath(absolute_path(uri))
+        return uri.rstrip("/").removeprefix(f"{self.uri.rstrip('/')}/")
 
     def _not_dropped(self, location: str) -> TableNotFoundError:
         message = f"the catalog at {self.uri} has no dropped table at {location}"
-        hint = "`tablectl list --dropped` shows them, as Catalog.dropped() does"
+        hint = "see Catalog.dropped()"
         return TableNotFoundError(message, hint=hint, uri=location)
 
     def _uri_of(self, row: Row) -> str:
@@ -703,6 +784,16 @@ def _of_names(*names: TableName) -> str:
 
 def _of_place(place: str) -> str:
     return f"place = '{place}'"
+
+
+def _told(row: Row, moved: Row | None) -> str:
+    """Say what a change of a row does."""
+    if moved is None:
+        return f"purged {row.table}"
+    if moved.state != TABLE:
+        return f"{_VERBS[moved.state]} {row.table}"
+    verb = _VERBS[row.state] if row.state == CREATING else "undrop"
+    return f"{verb} {row.table}" + (f" as {moved.table}" if row.table != moved.table else "")
 
 
 def _digits(row: Row) -> str:

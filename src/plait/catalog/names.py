@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from plait.errors import CorruptMetadataError, OptionError
+from plait.timeline import paths
 
-DIRECTORY: Final = ".catalog"
+DIRECTORY: Final = paths.CATALOG
 """The table of names, in the root of the catalog."""
 NAMESPACE, TABLE, CREATING = "namespace", "table", "creating"
 DROPPED, PURGING = "dropped", "purging"

@@ -138,7 +138,7 @@ def _pairs(
     context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
 ) -> dict[str, str]:
     del context
-    return parse_pairs(value, what=f"--{str(parameter.name).replace('_', '-')}")
+    return parse_pairs(value, what=parameter.opts[0])
 
 
 def parse_pairs(values: Sequence[str], *, what: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import click
 
 from plait import errors
+from plait.cli.hints import in_commands
 from plait.model.plain import Plain
 
 
@@ -139,7 +140,7 @@ def failure_of(error: BaseException, *, command: str = "") -> Failure:
         return Failure(
             error.code,
             error.message,
-            error.hint or f"tablectl explain {error.code}",
+            in_commands(error.hint) or f"tablectl explain {error.code}",
             code,
             kind,
             error.retry.value,

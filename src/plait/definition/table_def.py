@@ -117,7 +117,7 @@ class TableDef:
         if self.repush is not None:
             directory, base = self.repush.directory, self.repush.base
             message = f"a repush is open, in {directory}, and it copies the columns as they are"
-            hint = "let it end, or cancel it with cancel_repush()"
+            hint = "let it end, or cancel it with Table.layout.cancel()"
             raise RepushOpenError(message, hint=hint, directory=directory, base=base)
 
     @property
@@ -268,7 +268,7 @@ def require_not_dropped(table: TableDef, uri: str) -> None:
 def dropped_error(uri: str, dropped: str) -> TableDroppedError:
     """Return the error for whoever would read or write a table that was dropped."""
     message = f"the table at {uri} was dropped"
-    hint = "its catalog can undrop it until its files are purged: see Catalog.dropped"
+    hint = "its catalog can undrop it until its files are purged: see Catalog.dropped()"
     return TableDroppedError(message, hint=hint, uri=uri, dropped=dropped)
 
 

@@ -8,13 +8,15 @@ from dataclasses import replace
 
 from plait.definition.replicated_table import require_elsewhere
 from plait.definition.table_def import TableDef
+from plait.errors import OptionError, StorageError
 from plait.interop.publication import require_libraries
 from plait.locks import resolve_lock
-from plait.locks.identity import require_identity
+from plait.locks.identity import IDENTITY_BYTES_MAX, require_identity
 from plait.model.consent import Consent
 from plait.ports import Ports
 from plait.storage import open_store
 from plait.storage.port import Store
+from plait.timeline import paths
 from plait.txn.refusal import contract_differs
 from plait.txn.table_decisions import create_table
 from plait.txn.table_handle import (
@@ -32,12 +34,13 @@ def create_handle(store: Store, table: TableDef, consent: Consent) -> TableHandl
     The caller of this call gave the sinks and the lock, so the client may use them.
 
     Raises:
-        OptionError: a sink is the table itself, or the store lacks what the lock needs; nothing was
-            written.
+        OptionError: a catalog is there, a sink is the table itself, or the store lacks what the
+            lock needs; nothing was written.
         TableExistsError: the table exists.
         MissingDependencyError: this client could not publish it as its properties say.
     """
     ports = Ports()
+    _require_no_catalog(store)
     require_elsewhere(store.address.uri, table.replicas)
     contract = replace(table.contract, lock=resolve_lock(table.contract.lock, store))
     allowed = consent.also(*table.replicas.values(), contract.lock)
@@ -46,10 +49,23 @@ def create_handle(store: Store, table: TableDef, consent: Consent) -> TableHandl
     if table.published:
         require_libraries(table.options.to_dict())
         require_atomic(handle.plain_store)
-    first = create_table(handle.store, ports, replace(table, contract=contract))
+    try:
+        first = create_table(handle.store, ports, replace(table, contract=contract))
+    except StorageError as error:  # it names a file of ours; the caller knows the table
+        uri = store.address.uri
+        message = f"the table at {uri} could not be created: {error.message}"
+        raise type(error)(message, hint=error.hint, **error.facts) from error
     handle.cache.identity = require_identity(store)
     handle.cache.offer(first)  # what it goes on from is the table that was created
     return replace(handle, contract=contract)
+
+
+def _require_no_catalog(store: Store) -> None:
+    uri = store.address.uri
+    if store.find(f"{paths.CATALOG}/{paths.TABLE}", size_max=IDENTITY_BYTES_MAX) is not None:
+        message = f"{uri} is a catalog, and a table cannot be in its place"
+        hint = "give the table a name in it: Catalog(uri).create_table(name, schema)"
+        raise OptionError(message, hint=hint, key="uri", value=uri)
 
 
 def open_expected(

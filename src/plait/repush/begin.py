@@ -321,5 +321,5 @@ def _require_same(there: OpenRepush, layout: TableLayout, request: RepushRequest
     if same and address == (None if there.source is None else there.source.address):
         return
     message = f"another repush is open, in {there.directory}"
-    hint = "let it end (the same call goes on with it), or cancel it with cancel_repush()"
+    hint = "let it end (the same call goes on with it), or cancel it with Table.layout.cancel()"
     raise RepushOpenError(message, hint=hint, directory=there.directory, base=there.base)

@@ -133,7 +133,7 @@ def _before(handle: TableHandle, state: TableState) -> FormerLayout:
     table = state.table
     if table.repush is not None:
         message = f"a repush is open, in {table.repush.directory}"
-        hint = "let it end, or cancel it with cancel_repush()"
+        hint = "let it end, or cancel it with Table.layout.cancel()"
         raise RepushOpenError(message, hint=hint, directory=table.repush.directory)
     if _newest_swap(handle, state) is not None:
         return table.former[-1]

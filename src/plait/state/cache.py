@@ -414,7 +414,7 @@ class StateCache:
 
     def _absent(self) -> TableNotFoundError:
         uri = self.store.address.uri
-        hint = "create it with Table.create; see `tablectl create --help`"
+        hint = "create it with Table.create(uri, schema)"
         return TableNotFoundError(f"there is no table at {uri}", hint=hint, uri=uri)
 
 

@@ -12,6 +12,8 @@ from plait.model.instant import Instant
 from plait.model.sink_ledger import is_sink_name
 
 META = ".meta"
+CATALOG = ".catalog"
+"""The table of names in the root of a catalog, where no table can be (RFC 0047)."""
 TABLE = f"{META}/table.json"
 PURGING = f"{META}/purging.json"
 """The mark of a purge that has begun: a copy of ``table.json`` (RFC 0047)."""

@@ -79,7 +79,7 @@ def undone_error(what: str, state: TableState, version: int, **facts: object) ->
     restore = state.lineage.undone_by(version, state.version)
     message = f"{what} was committed in version {version}, and undone by the restore {restore}"
     hint = (
-        "to write it again, decide so first: Table.replay or `tablectl replay`; "
+        "to write it again, decide so first: Table.versions.replay(); "
         "to have it back, restore the version before the restore"
     )
     return UndoneError(message, hint=hint, version=version, restore=restore, **facts)
@@ -149,7 +149,7 @@ def contract_changed(ours: Contract, theirs: Contract) -> ContractError:
 def contract_differs(expected: Contract, found: Contract) -> ContractError:
     """Tell that the table has another contract than the caller takes it to have."""
     message = f"expected the contract {expected.to_dict()}, but the table has {found.to_dict()}"
-    hint = "omit the expectation, or change the contract with Table.change_contract"
+    hint = "omit the expectation, or change the contract with Table.alter.contract()"
     return ContractError(message, hint=hint, ours=expected.to_dict(), theirs=found.to_dict())
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 
 from plait import Catalog, Table
+from plait.cli.commands.catalogs import undrop
+from plait.cli.main import ROOT
 
 
 def _lake(tablectl, tmp_path) -> str:
@@ -54,3 +57,72 @@ def test_a_name_that_leads_elsewhere_is_a_usage_error(tablectl, tmp_path):
     for name in ("../../x", "sales./etc", "sales"):
         ran = tablectl("rename", root, "sales.trips", name, "--json")
         assert (ran.code, ran.error["error"]) == (2, "option")
+
+
+@pytest.fixture(name="dropped")
+def dropped_fixture(tablectl, tmp_path, monkeypatch):
+    """The id of a dropped table of the catalog ./lake."""
+    monkeypatch.chdir(tmp_path)
+    _lake(tablectl, tmp_path)
+    location = tablectl("drop", "lake", "sales.trips", "--yes", "--json").data["location"]
+    return location.rpartition("/")[2]
+
+
+@pytest.mark.parametrize("way", [*range(len(undrop.examples)), "id", "file", "path", "place"])
+def test_an_undrop_finds_its_table_in_whichever_form_it_is_named(tablectl, tmp_path, dropped, way):
+    """The examples of its help are two of them."""
+    forms = {
+        "id": f"undrop lake {dropped}",
+        "file": f"undrop lake file://{tmp_path}/lake/tables/{dropped}/",
+        "path": f"undrop {tmp_path}/lake lake/tables/../tables/{dropped}",
+        "place": f"undrop lake tables/{dropped}",
+    }
+    line = forms[way] if way in forms else undrop.examples[way]
+    ran = tablectl(*line.replace("0123456789abcdef", dropped).split())
+    assert ran.code == 0, ran.err
+    assert len(Catalog("lake").tables()) == 1
+
+
+def test_a_former_name_that_two_had_is_refused_with_both_places(tablectl, dropped):
+    tablectl("create", "lake", "--name", "sales.trips", "--schema", "id int")
+    other = tablectl("drop", "lake", "sales.trips", "--yes", "--json").data["location"]
+    ran = tablectl("undrop", "lake", "sales.trips", "--json")
+    assert ran.code == 2
+    assert dropped in ran.error["message"]
+    assert other in ran.error["message"]
+    assert tablectl("undrop", "lake", "sales.none").code == 3
+
+
+def test_the_plan_of_a_drop_and_of_a_purge_changes_nothing(tablectl, dropped):
+    tablectl("create", "lake", "--name", "sales.live", "--schema", "id int")
+    assert tablectl("drop", "lake", "sales.live", "--dry-run", "--json").data["dry_run"] is True
+    assert len(Catalog("lake").tables()) == 1
+    stays = tablectl("purge", "lake", "--dry-run", "--json").data["plan"]
+    assert stays["purged"] == []
+    assert [*stays["kept"].values()][0].startswith("its grace is over at ")
+    assert "sales.trips" in tablectl("purge", "lake", "--dry-run").out
+    goes = tablectl("purge", "lake", "--dry-run", "--now", "--json").data["plan"]
+    assert [each["name"] for each in goes["purged"]] == ["sales.trips"]
+    assert len(Catalog("lake").dropped()) == 1
+
+
+def test_every_command_that_asks_has_a_plan():
+    for name in ROOT.list_commands(None):
+        found = ROOT.get_command(None, name)
+        options = {each.name for each in found.params}
+        assert "yes" not in options or "dry_run" in options, name
+
+
+def test_the_history_of_the_names_tells_who_did_what(tablectl, dropped):
+    tablectl("undrop", "lake", dropped, "--name", "sales.back")
+    tablectl("rename", "lake", "sales.back", "sales.trips")
+    done = tablectl("history", "lake/.catalog", "--json").data["entries"]
+    told = [each["commit_id"].rpartition(" (")[0] for each in done[:-1]]
+    assert told[::-1] == [
+        "create namespace sales",
+        "begin to create sales.trips",
+        "create sales.trips",
+        "drop sales.trips",
+        "undrop sales.trips as sales.back",
+        "rename sales.back to sales.trips",
+    ]

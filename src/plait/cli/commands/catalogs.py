@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
-from plait.catalog.catalog import Catalog, CatalogEntry
+from plait.catalog.catalog import Catalog, CatalogEntry, PurgeReport
 from plait.cli.application import Application
-from plait.cli.command import command, yes_option
+from plait.cli.command import command, dry_run_option, yes_option
 from plait.cli.view import Facts, Grid
 
 Storage = dict[str, str]
@@ -43,13 +43,18 @@ def list(  # noqa: A001 - the name of the command
 @command("namespace", "namespace ./lake sales", "namespace ./lake sales --drop")
 @click.argument("name")
 @click.option("--drop", "drops", is_flag=True, help="Drop it; it must have no tables.")
-def namespace(app: Application, uri: str, storage: Storage, name: str, *, drops: bool) -> None:
+@click.option("--if-not-exists", is_flag=True, help="Keep an existing namespace.")
+def namespace(  # noqa: PLR0913 - one parameter an option
+    app: Application, uri: str, storage: Storage, name: str, *, drops: bool, if_not_exists: bool
+) -> None:
     """Create a namespace, and the catalog with the first one; or drop it."""
+    if drops and if_not_exists:
+        raise click.UsageError("--drop takes no --if-not-exists")
     if drops:
         open_catalog(app, uri, storage).drop_namespace(name)
     else:
         catalog = Catalog.create(uri, storage_options=storage or None, allow=app.allowed)
-        catalog.create_namespace(name)
+        catalog.create_namespace(name, if_not_exists=if_not_exists)
     state = "dropped" if drops else "created"
     app.show({"namespace": name, "state": state}, Facts(((name, state),)))
 
@@ -64,16 +69,22 @@ def rename(app: Application, uri: str, storage: Storage, name: str, new_name: st
     _show(app, CatalogEntry(new_name, catalog.location(new_name)))
 
 
-@command("drop", "drop ./lake sales.trips", "drop ./lake sales.trips --yes --json")
+@command("drop", "drop ./lake sales.trips --dry-run", "drop ./lake sales.trips --yes --json")
 @click.argument("name")
+@dry_run_option
 @yes_option
-def drop(app: Application, uri: str, storage: Storage, name: str, *, yes: bool) -> None:
+def drop(  # noqa: PLR0913 - one parameter an option
+    app: Application, uri: str, storage: Storage, name: str, *, dry_run: bool, yes: bool
+) -> None:
     """Drop a table of a catalog: nobody reads or writes it any more.
 
     Its files stay until tablectl purge, and tablectl undrop takes it back until then.
     """
     catalog = open_catalog(app, uri, storage)
     planned = CatalogEntry(name, catalog.location(name))
+    if dry_run:
+        app.show({"plan": planned.to_dict(), "dry_run": True}, Facts(_facts(planned)))
+        return
     app.ask(f"drop {name}?", planned.to_dict(), Facts(_facts(planned)), yes=yes)
     _show(app, catalog.drop(name))
 
@@ -81,29 +92,46 @@ def drop(app: Application, uri: str, storage: Storage, name: str, *, yes: bool) 
 @command(
     "undrop",
     "undrop ./lake ./lake/tables/0123456789abcdef",
-    "undrop ./lake ./lake/tables/0123456789abcdef --name sales.again",
+    "undrop ./lake sales.trips --name sales.again",
 )
 @click.argument("location")
 @click.option("--name", help="Its name from now on; by default its former one.")
 def undrop(app: Application, uri: str, storage: Storage, location: str, name: str | None) -> None:
-    """Take the drop of a table back; tablectl list --dropped shows where it is."""
+    """Take the drop of a table back; tablectl list --dropped shows where it is.
+
+    LOCATION is its location, the last part of that, or its former name if only one had it.
+    """
     _show(app, open_catalog(app, uri, storage).undrop(location, name))
 
 
-@command("purge", "purge ./lake", "purge ./lake --now --yes")
+@command("purge", "purge ./lake --dry-run", "purge ./lake --now --yes")
 @click.option("--now", is_flag=True, help="Do not wait until clean.grace of a table is over.")
+@dry_run_option
 @yes_option
-def purge(app: Application, uri: str, storage: Storage, *, now: bool, yes: bool) -> None:
-    """Delete the files of dropped tables whose grace is over, and that nobody reads."""
+def purge(  # noqa: PLR0913 - one parameter an option
+    app: Application, uri: str, storage: Storage, *, now: bool, dry_run: bool, yes: bool
+) -> None:
+    """Delete the files of dropped tables whose grace is over, and that nobody reads.
+
+    The plan says which tables stay, and why. One that somebody reads or writes stays, too.
+    """
     catalog = open_catalog(app, uri, storage)
-    planned = catalog.dropped()
-    question = "delete the files of these tables, as far as nobody needs them?"
-    data = {"tables": [each.to_dict() for each in planned]}
-    app.ask(question, data, _grid(planned), yes=yes or not planned)
+    plan = catalog.purge(now=now, dry_run=True)
+    names = {each.location: each.name for each in catalog.dropped()}
+    grid = _results(plan, "goes", names)
+    if dry_run:
+        app.show({"plan": plan.to_dict(), "dry_run": True}, grid)
+        return
+    question = "delete the files of the tables that go, as far as nobody needs them?"
+    app.ask(question, {"plan": plan.to_dict()}, grid, yes=yes or not plan.purged)
     report = catalog.purge(now=now)
-    told = [[each.location, "purged"] for each in report.purged]
-    told += [[location, why] for location, why in report.kept.items()]
-    app.show(report.to_dict(), Grid(("location", "result"), told))
+    app.show(report.to_dict(), _results(report, "purged", names))
+
+
+def _results(report: PurgeReport, gone: str, names: Mapping[str, str]) -> Grid:
+    rows = [[each.name, each.location, gone] for each in report.purged]
+    rows += [[names.get(location), location, why] for location, why in report.kept.items()]
+    return Grid(("table", "location", "result"), rows)
 
 
 def _grid(entries: Sequence[CatalogEntry]) -> Grid:

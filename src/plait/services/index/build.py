@@ -165,7 +165,9 @@ def require_index(state: TableState) -> str:
     """Return the name of the record index; raise OptionError if the table has none."""
     if state.table.index is None:
         message = "the table has no record index"
-        raise OptionError(message, hint="create it with create_index()", key="index", value="none")
+        raise OptionError(
+            message, hint="create it with Table.index.create()", key="index", value="none"
+        )
     return state.table.index
 
 

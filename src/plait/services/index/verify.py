@@ -68,7 +68,7 @@ def _compared(handle: TableHandle, state: TableState) -> IndexVerified:
     if known is None or not known.usable:
         why = "it was not built" if known is None else known.window.lost
         message = f"the record index is of no use now: {why}"
-        hint = "build it with build_index()"
+        hint = "build it with Table.index.build()"
         raise OptionError(message, hint=hint, key="index", value=require_index(state))
     with ExitStack() as stack:
         scratch = stack.enter_context(Scratch("index"))
