@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import pickle  # noqa: TID251 - to be refused by it
 from collections.abc import Callable
 from pathlib import Path
 

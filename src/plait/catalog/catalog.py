@@ -655,7 +655,7 @@ class Catalog:
         return None
 
     def _planned(self, row: Row, *, now: bool) -> str | None:
-        """Tell why a purge would keep the files of a place, without a change; None: it would not."""
+        """Tell why a purge would keep the files of a place; None: it would not. Nothing changes."""
         if self._is_fresh(row):
             return _FRESH
         store = self._store(row)

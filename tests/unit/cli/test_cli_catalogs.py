@@ -99,7 +99,7 @@ def test_the_plan_of_a_drop_and_of_a_purge_changes_nothing(tablectl, dropped):
     assert len(Catalog("lake").tables()) == 1
     stays = tablectl("purge", "lake", "--dry-run", "--json").data["plan"]
     assert stays["purged"] == []
-    assert [*stays["kept"].values()][0].startswith("its grace is over at ")
+    assert next(iter(stays["kept"].values())).startswith("its grace is over at ")
     assert "sales.trips" in tablectl("purge", "lake", "--dry-run").out
     goes = tablectl("purge", "lake", "--dry-run", "--now", "--json").data["plan"]
     assert [each["name"] for each in goes["purged"]] == ["sales.trips"]

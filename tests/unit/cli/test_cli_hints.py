@@ -24,14 +24,11 @@ def _hints() -> set[str]:
         if path.is_relative_to(SOURCES / "cli") or path.is_relative_to(SOURCES / "spark"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
-            value = None
-            if isinstance(node, ast.keyword) and node.arg == "hint":
-                value = node.value
-            elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "hint":
-                value = node.value
-            if value is not None:
-                texts = (each.value for each in ast.walk(value) if isinstance(each, ast.Constant))
-                found |= {text for text in texts if isinstance(text, str)}
+            given = isinstance(node, ast.keyword) and node.arg == "hint"
+            named = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "hint"
+            if given or named:
+                inside = (each for each in ast.walk(node) if isinstance(each, ast.Constant))
+                found |= {each.value for each in inside if isinstance(each.value, str)}
     return found
 
 

@@ -44,7 +44,7 @@ def list(  # noqa: A001 - the name of the command
 @click.argument("name")
 @click.option("--drop", "drops", is_flag=True, help="Drop it; it must have no tables.")
 @click.option("--if-not-exists", is_flag=True, help="Keep an existing namespace.")
-def namespace(  # noqa: PLR0913 - one parameter an option
+def namespace(
     app: Application, uri: str, storage: Storage, name: str, *, drops: bool, if_not_exists: bool
 ) -> None:
     """Create a namespace, and the catalog with the first one; or drop it."""
@@ -73,7 +73,7 @@ def rename(app: Application, uri: str, storage: Storage, name: str, new_name: st
 @click.argument("name")
 @dry_run_option
 @yes_option
-def drop(  # noqa: PLR0913 - one parameter an option
+def drop(
     app: Application, uri: str, storage: Storage, name: str, *, dry_run: bool, yes: bool
 ) -> None:
     """Drop a table of a catalog: nobody reads or writes it any more.
@@ -108,7 +108,7 @@ def undrop(app: Application, uri: str, storage: Storage, location: str, name: st
 @click.option("--now", is_flag=True, help="Do not wait until clean.grace of a table is over.")
 @dry_run_option
 @yes_option
-def purge(  # noqa: PLR0913 - one parameter an option
+def purge(
     app: Application, uri: str, storage: Storage, *, now: bool, dry_run: bool, yes: bool
 ) -> None:
     """Delete the files of dropped tables whose grace is over, and that nobody reads.
@@ -129,7 +129,7 @@ def purge(  # noqa: PLR0913 - one parameter an option
 
 
 def _results(report: PurgeReport, gone: str, names: Mapping[str, str]) -> Grid:
-    rows = [[each.name, each.location, gone] for each in report.purged]
+    rows: list[list[object]] = [[each.name, each.location, gone] for each in report.purged]
     rows += [[names.get(location), location, why] for location, why in report.kept.items()]
     return Grid(("table", "location", "result"), rows)
 
