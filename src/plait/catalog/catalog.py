@@ -29,6 +29,7 @@ from plait.catalog.names import (
     TABLE,
     Row,
     TableName,
+    change_text,
     is_place,
     parse_namespace,
 )
@@ -86,7 +87,6 @@ _KEY = ["namespace", "name", "unlisted"]
 _KEYS = pa.schema([_COLUMNS.field(name) for name in _KEY])
 _CREATING_MS_MAX = 24 * 3600 * 1000
 """How long a creation may take before a purge takes its entry away."""
-_VERBS = {CREATING: "create", DROPPED: "drop", PURGING: "purge"}
 _BUSY = "another client is at it"
 _FRESH = "it is being created"
 _ATTEMPTS_MAX, _DEADLINE_S = 200, 60.0
@@ -518,7 +518,7 @@ class Catalog:
         where = _of_place(row.place)
         if moved is not None:
             where = f"{_of_names(moved.table)} OR {where}"
-        self._commit(where, _told(row, moved), change)
+        self._commit(where, change_text(row, moved), change)
         return replaced
 
     def _settle(
@@ -784,16 +784,6 @@ def _of_names(*names: TableName) -> str:
 
 def _of_place(place: str) -> str:
     return f"place = '{place}'"
-
-
-def _told(row: Row, moved: Row | None) -> str:
-    """Say what a change of a row does."""
-    if moved is None:
-        return f"purged {row.table}"
-    if moved.state != TABLE:
-        return f"{_VERBS[moved.state]} {row.table}"
-    verb = _VERBS[row.state] if row.state == CREATING else "undrop"
-    return f"{verb} {row.table}" + (f" as {moved.table}" if row.table != moved.table else "")
 
 
 def _digits(row: Row) -> str:

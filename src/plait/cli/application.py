@@ -24,6 +24,7 @@ class Settings:
     quiet: bool = False
     log_level: str = "warning"
     color: bool = True
+    wide: bool = False
     debug: bool = False
 
 
@@ -61,7 +62,12 @@ class Application:
         """The renderer that the settings ask for."""
         if self.settings.json or self.settings.jsonl:
             return JsonRenderer(self.streams, lines=self.settings.jsonl)
-        return TextRenderer(self.streams, color=self.settings.color, quiet=self.settings.quiet)
+        return TextRenderer(
+            self.streams,
+            color=self.settings.color,
+            quiet=self.settings.quiet,
+            wide=self.settings.wide,
+        )
 
     @property
     def machine(self) -> bool:

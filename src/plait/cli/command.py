@@ -58,6 +58,7 @@ def shared_options(*, hidden: bool) -> list[click.Parameter]:
             text="Lowest level to log to stderr.",
         ),
         option("--no-color", "color", is_flag=True, text="No colour."),
+        option("--wide", "wide", is_flag=True, text="Show all columns, on a narrow terminal too."),
         option("--debug", "debug", is_flag=True, text="Show the traceback of an error."),
     ]
 

@@ -27,6 +27,8 @@ class Grid:
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[object]]
+    spare: tuple[str, ...] = ()
+    """Titles of columns that a narrow terminal does without, the first ones first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import json
 
+import click
 import pytest
 
 from plait.cli.exits import Exit, Failure
+from plait.cli.flow import BAR_WIDTH
+from plait.cli.main import main
 from plait.cli.render import JsonRenderer, Streams
 from plait.cli.text import TextRenderer
 from plait.cli.view import Facts, Grid, Prose, View, cell, duration, number, size, time_short
@@ -136,3 +139,25 @@ def test_units_are_iso_times_and_binary_sizes():
     assert (size(1023), size(1024), size(5 << 40)) == ("1023 B", "1.0 KiB", "5.0 TiB")
     assert (duration(90_000), duration(150_000), duration(None)) == ("90.0 s", "2 min 30 s", "-")
     assert (number(None), number(1_000)) == ("-", "1,000")
+
+
+@pytest.mark.parametrize("command", ["history", "timeline", "files", "describe"])
+def test_a_list_fits_into_80_columns_and_breaks_no_header(command, table, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    told = {}
+    for more in ([], ["--wide"]):
+        streams = Streams(io.StringIO(), Terminal(), Terminal())
+        assert main([command, table, *more, "--no-color"], streams) == 0
+        told[bool(more)] = streams
+    lines = click.unstyle(told[False].out.getvalue()).splitlines()
+    assert max(map(len, lines)) <= 80
+    if command == "describe":
+        return
+    assert "--wide also shows: " in told[False].err.getvalue()
+    wide = click.unstyle(told[True].out.getvalue()).splitlines()
+    assert "--wide" not in told[True].err.getvalue()
+    shown = [{title.strip() for title in each[1].strip("┃").split("┃")} for each in (lines, wide)]
+    left_out = told[False].err.getvalue().partition(": ")[2].strip().split(", ")
+    assert shown[0] | {*left_out} == shown[1]
+    if command == "timeline":
+        assert any(line.count(".") + line.count("=") >= BAR_WIDTH for line in lines)

@@ -129,8 +129,8 @@ def purge(
 
 
 def _results(report: PurgeReport, gone: str, names: Mapping[str, str]) -> Grid:
-    rows: list[list[object]] = [[each.name, each.location, gone] for each in report.purged]
-    rows += [[names.get(location), location, why] for location, why in report.kept.items()]
+    done = [(each.location, gone) for each in report.purged] + [*report.kept.items()]
+    rows = [[names.get(location), location, result] for location, result in done]
     return Grid(("table", "location", "result"), rows)
 
 

@@ -107,7 +107,9 @@ def _facts(described: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
             pairs += [(f"repush.source.{key}", each) for key, each in source.items()]
             pairs += [(f"repush.{key}", each) for key, each in value["properties"].items()]
         elif isinstance(value, dict):
-            pairs += [(f"{name}.{key}", item) for key, item in value.items()]
+            for key, item in value.items():
+                inside = item.items() if isinstance(item, dict) else [("", item)]
+                pairs += [(f"{name}.{key}.{part}".rstrip("."), each) for part, each in inside]
         elif isinstance(value, int) and name in ("rows", "files"):
             pairs.append((name, number(value)))
         else:
@@ -166,7 +168,8 @@ def files(app: Application, uri: str, storage: Storage, limit: int | None) -> No
     rows = [[*map(_file_cell, record.items())] for record in records]
     data = {"files": records, "total": live.num_rows}
     columns = ("path", "partition", ">bucket", "kind", ">rows", ">masked", ">size", ">version")
-    app.show(data, Grid(columns, rows), items=list(records))
+    spare = (">masked", "kind", ">version", ">bucket", "partition")
+    app.show(data, Grid(columns, rows, spare), items=list(records))
     if live.num_rows > len(records):
         app.note(f"{len(records)} of {live.num_rows:,} files; --limit shows more")
 

@@ -33,7 +33,7 @@ def history(app: Application, uri: str, storage: dict[str, str], limit: int) -> 
         ">version", "completed (UTC)", "operation", ">inserted", ">updated", ">deleted",
         ">files", "who", "commit id",
     )  # fmt: skip
-    grid = Grid(columns, [_row(entry) for entry in entries])
+    grid = Grid(columns, [_row(entry) for entry in entries], (">files", "who", "commit id"))
     app.show({"entries": items, "more": more}, grid, items=list(items))
     if more:
         app.note(f"showing the newest {len(entries)}; --limit 0 shows all")
@@ -92,7 +92,7 @@ def timeline_grid(spans: tuple[TimeSpan, ...]) -> Grid:
         for span in spans
     ]
     columns = (">version", "operation", "who", "base", ">took", "when", "overlapped", "note")
-    return Grid(columns, rows)
+    return Grid(columns, rows, (">took", "base", "note", "operation"))
 
 
 def pending_grid(pending: tuple[PendingEntry, ...]) -> Grid:
@@ -112,4 +112,5 @@ def pending_grid(pending: tuple[PendingEntry, ...]) -> Grid:
         for entry in pending
     ]
     columns = ("pending", "state", "operation", "who", ">base", "started (UTC)", ">silent", "life")
-    return Grid((*columns, ">keeps"), rows)
+    spare = (">keeps", ">base", "started (UTC)", "state", "operation")
+    return Grid((*columns, ">keeps"), rows, spare)
