@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import pytest
 
-from plait.interop.delta import DeltaPublisher
 from plait.interop.delta_log import DeltaLog
 from plait.interop.iceberg_metadata import MetadataDirectory
 from plait.services.maintenance import clean as cleaning
@@ -72,12 +71,6 @@ BROKEN = {
         "put",
         lambda self, *given: _put(self, *given) or True,
         lambda: publishing("ax", targets=("delta",)),
-    ),
-    "what others wrote is not undone": (
-        DeltaPublisher,
-        "_undone",
-        lambda *_: ([], []),
-        lambda: publishing("px", targets=("delta",)),
     ),
     "the hint is set back": (
         MetadataDirectory,

@@ -280,6 +280,25 @@ def test_rubbish_in_the_log_is_named_and_costs_no_commit(published: Table) -> No
     assert shown(published, "deltalake", newest) == held(published, newest)
 
 
+def test_the_commit_that_undoes_others_says_all_of_it(tmp_path: Path) -> None:
+    """INV-17: its checkpoint is only for who begins with it."""
+    options = {"properties": PUBLISHED, "buckets": 1, "upsert": rows(range(9), v=1)}
+    table = build.make(uri=tmp_path / "t", **options)
+    number = commits(table)[-1] + 1
+    file = next(str(path) for path in table.inspect.files()["path"].to_pylist())
+    gone = {"remove": {"path": file, "dataChange": True}}
+    body = json.dumps({"commitInfo": {"operation": "X"}}) + "\n" + json.dumps(gone)
+    table._handle.plain_store.put(commit_path(number), body.encode())
+    assert deltalake.DeltaTable(str(tmp_path / "t")).count() == 0
+    table.maintenance.publish()
+    log = [*Path(tmp_path, "t", "_delta_log").iterdir()]
+    begins = [each for each in log if "checkpoint" in each.name]
+    assert begins
+    for each in begins:
+        each.unlink()
+    assert deltalake.DeltaTable(str(tmp_path / "t")).count() == 9
+
+
 TYPES = "id bigint, x int, s string, f double, g float, b boolean, m decimal(15,5), n decimal(20,2)"
 
 
