@@ -29,7 +29,6 @@ from plait.catalog.names import (
     TABLE,
     Row,
     TableName,
-    change_text,
     is_place,
     parse_namespace,
 )
@@ -241,7 +240,7 @@ class Catalog:
             message = f"the namespace {name!r} exists"
             raise TableExistsError(message, hint="pass if_not_exists=True", uri=self.uri)
 
-        self._commit(f"namespace = '{name}' AND name = ''", f"create namespace {name}", change)
+        self._commit(f"namespace = '{name}' AND name = ''", change)
 
     def drop_namespace(self, name: str) -> None:
         """Drop a namespace without tables; dropped tables whose files are there count as well.
@@ -262,7 +261,7 @@ class Catalog:
                 raise NamespaceNotEmptyError(message, hint=hint, **facts)
             return _Change(removed=[own])
 
-        self._commit(f"namespace = '{name}'", f"drop namespace {name}", change)
+        self._commit(f"namespace = '{name}'", change)
 
     # --- tables ------------------------------------------------------------------------------
 
@@ -343,7 +342,7 @@ class Catalog:
             self._require_free(rows, new)
             return _Change([own], [self._moved(own, TABLE, new)])
 
-        self._commit(_of_names(old, new), f"rename {old} to {new}", change)
+        self._commit(_of_names(old, new), change)
 
     def drop(self, name: str) -> CatalogEntry:
         """Drop a table: nobody reads or writes it any more, and its name is free.
@@ -516,9 +515,7 @@ class Catalog:
             return _Change([row], [] if moved is None else [moved])
 
         where = _of_place(row.place)
-        if moved is not None:
-            where = f"{_of_names(moved.table)} OR {where}"
-        self._commit(where, change_text(row, moved), change)
+        self._commit(where if moved is None else f"{_of_names(moved.table)} OR {where}", change)
         return replaced
 
     def _settle(
@@ -553,23 +550,17 @@ class Catalog:
             elapsed_ms=elapsed_ms,
         )
 
-    def _commit(self, where: str, what: str, change: Callable[[Sequence[Row]], _Change]) -> None:
+    def _commit(self, where: str, change: Callable[[Sequence[Row]], _Change]) -> None:
         """Commit what ``change`` makes of the rows of a predicate, anew if others changed them.
 
         The rows are read in the transaction, and the table is serializable: so nothing is decided
         on rows that are not those any more.
-
-        Args:
-            where: the rows.
-            what: what happens, for people who read the history of the table of names.
-            change: makes the new rows of them.
         """
         ports = Ports()
         started, backoff = ports.clock.monotonic(), ports.backoff(_PAUSE_S, _PAUSE_S_MAX)
         for attempt in range(1, _ATTEMPTS_MAX + 1):
             try:
-                # Each attempt has a commit id of its own: none may find the result of another.
-                with self._names.transaction(commit_id=f"{what} ({ports.ids.nonce()})") as tx:
+                with self._names.transaction() as tx:
                     found = tx.scan(where=where).to_arrow().to_pylist()
                     asked = change([Row.of(each) for each in found])
                     if asked.removed:
@@ -594,8 +585,7 @@ class Catalog:
         """Create a table, and give it its name."""
         place = f"tables/{Ports().ids.nonce()}"
         row = Row(*name, place, CREATING, place, self._now_ms())
-        what = f"begin to create {name}"
-        self._commit(_of_names(name), what, lambda rows: self._begun(rows, row))
+        self._commit(_of_names(name), lambda rows: self._begun(rows, row))
         try:
             self._claim(row)
             table = Table.create(

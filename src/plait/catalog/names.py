@@ -15,7 +15,6 @@ DIRECTORY: Final = paths.CATALOG
 """The table of names, in the root of the catalog."""
 NAMESPACE, TABLE, CREATING = "namespace", "table", "creating"
 DROPPED, PURGING = "dropped", "purging"
-_VERBS: Final = {CREATING: "create", DROPPED: "drop", PURGING: "purge"}
 _UNLISTED: Final = (CREATING, DROPPED, PURGING)
 _PLACE = re.compile(r"tables/[0-9a-f]{16}", re.ASCII)
 _PART = re.compile(r"\w[\w-]*")
@@ -121,13 +120,3 @@ class Row:
             hint = "do not use this catalog before you know who wrote it"
             raise CorruptMetadataError(message, hint=hint, path=DIRECTORY, found=found)
         return row
-
-
-def change_text(row: Row, moved: Row | None) -> str:
-    """Say what a change of a row does, for people who read the history of the table of names."""
-    if moved is None:
-        return f"purged {row.table}"
-    if moved.state != TABLE:
-        return f"{_VERBS[moved.state]} {row.table}"
-    verb = _VERBS[CREATING] if row.state == CREATING else "undrop"
-    return f"{verb} {row.table}" + (f" as {moved.table}" if row.table != moved.table else "")

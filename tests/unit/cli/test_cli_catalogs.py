@@ -111,18 +111,3 @@ def test_every_command_that_asks_has_a_plan():
         found = ROOT.get_command(None, name)
         options = {each.name for each in found.params}
         assert "yes" not in options or "dry_run" in options, name
-
-
-def test_the_history_of_the_names_tells_who_did_what(tablectl, dropped):
-    tablectl("undrop", "lake", dropped, "--name", "sales.back")
-    tablectl("rename", "lake", "sales.back", "sales.trips")
-    done = tablectl("history", "lake/.catalog", "--json").data["entries"]
-    told = [each["commit_id"].rpartition(" (")[0] for each in done[:-1]]
-    assert told[::-1] == [
-        "create namespace sales",
-        "begin to create sales.trips",
-        "create sales.trips",
-        "drop sales.trips",
-        "undrop sales.trips as sales.back",
-        "rename sales.back to sales.trips",
-    ]
