@@ -214,11 +214,10 @@ def _native(library: Any, scan: Scan) -> pl.LazyFrame | None:  # noqa: ANN401 - 
         return None
     files, rest = found
     hidden = _Hidden(files.files)
-    places, stored = [file.place for file in files.files], _schema(library, scan)
-    first = library.scan_parquet(places[0], glob=False, hive_partitioning=False).collect_schema()
-    if any(first.get(name) != kind for name, kind in stored.items()):
+    frame = _parquet(library, [file.place for file in files.files], hidden if hidden.any else None)
+    stored = frame.collect_schema()
+    if any(stored.get(name) != kind for name, kind in _schema(library, scan).items()):
         return None
-    frame = _parquet(library, places, stored, hidden if hidden.any else None)
     # Projection drops this column from each plan. It stays in the frame, and so keeps the scan.
     name = "_plait"
     while name in stored:
@@ -232,15 +231,18 @@ def _native(library: Any, scan: Scan) -> pl.LazyFrame | None:  # noqa: ANN401 - 
 def _parquet(
     library: Any,  # noqa: ANN401 - a module
     places: Sequence[str],
-    schema: Mapping[str, object],
     hidden: _Hidden | None,
 ) -> pl.LazyFrame:
-    """Let Polars read columns of files, which may have others too, that were dropped since."""
+    """Let Polars read files. Some may have columns besides that others lack: these were dropped.
+
+    Every column that is wanted is in every file. With the argument ``schema``, Polars would not
+    count rows before it reads them, and join in the order in which the query names its tables.
+    """
     more = {} if hidden is None else {"_deletion_files": ("delta-deletion-vector", hidden)}
     frame: pl.LazyFrame = library.scan_parquet(
         list(places),
-        schema=schema,
         extra_columns="ignore",
+        missing_columns="insert",
         glob=False,
         hive_partitioning=False,
         **more,
@@ -303,7 +305,7 @@ def _hides_rows() -> bool:
         rows.write_parquet(place, row_group_size=2)
         hidden = _Hidden((NativeFile(place, 4, np.array([0, 3], np.uint64)),))
         try:
-            frame = _parquet(library, [place], {"a": library.Int64}, hidden)
+            frame = _parquet(library, [place], hidden).select("a")
             column = library.col("a")
             queries = frame, frame.filter(column > 1), frame.head(1), frame.select(library.len())
             found = [query.collect().to_series().to_list() for query in queries]

@@ -214,6 +214,7 @@ def test_polars_pushes_its_work_into_the_files(tmp_path: Path, table_type: str) 
     few = lazy.filter(pl.col("id") > 270).select("id", "money")
     assert "PROJECT 2/16 COLUMNS" in few.explain()
     assert "SELECTION" in few.explain()
+    assert "ESTIMATED ROWS" in few.explain(), "joins would not be ordered by size"
     assert_frame_equal(
         few.collect(), frame.filter(pl.col("id") > 270).select("id", "money"), check_row_order=False
     )
