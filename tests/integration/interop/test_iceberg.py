@@ -153,6 +153,7 @@ def published(tmp_path: Path) -> Table:
         properties=AS_ICEBERG,
         upsert=rows(range(9), v=1),
     )
+    finish_upkeep()  # a thread that begins later begins with a later version
     table.upsert(rows(3, v=2))
     table.maintenance.publish()
     finish_upkeep()  # its thread may be about to find out that nothing is left to do
