@@ -96,4 +96,4 @@ def test_views_leave_out_what_is_dropped_and_refuse_what_is_not_there(
     with pytest.raises(Exception, match=r"no table sales\.none"):
         plait.spark.table(spark, catalog.uri, "sales.none").count()
     with pytest.raises(Exception, match="did you mean 'version'"):
-        plait.spark.table(spark, catalog.uri, "sales.kept", verison=1).count()
+        plait.spark.table(spark, catalog.uri, "sales.kept", versions=1).count()
