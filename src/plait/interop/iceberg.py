@@ -11,6 +11,7 @@ import os
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -175,6 +176,12 @@ class IcebergPublisher(FormatPublisher[NewestMetadata]):
 
     def _require_library(self) -> None:
         load_avro()
+
+    def _settle(self, state: TableState, end: NewestMetadata) -> None:
+        """Let the hint name it, in case whoever published it died, or is about to."""
+        del state
+        with suppress(StorageError):
+            self._directory.point_to(end.number)
 
     def newest(
         self, state: TableState, refresh: Callable[[], TableState]

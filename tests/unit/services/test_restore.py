@@ -508,7 +508,7 @@ def test_what_was_undone_while_it_was_written_needs_a_replay(write: Write) -> No
 
     with pytest.raises(UndoneError) as caught:
         write(beside(table, "publish", meanwhile))
-    assert "Table.replay" in caught.value.hint
+    assert "Table.versions.replay" in caught.value.hint
     with pytest.raises(UndoneError):
         write(table)
     table.versions.replay()
