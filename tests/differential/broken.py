@@ -724,7 +724,7 @@ BROKEN = (
         "a build of an index forgets what others published meanwhile",
         ((WrittenRun, "beside"),),
         _newer_left_out,
-        245,
+        405,
         ANY,
         draw_indexing,
         160,
