@@ -300,13 +300,17 @@ class _Recorder(Oracle):
 
     def _see(self, store: Store) -> None:
         """Read what is published, as an engine does."""
-        for name, shown in published(store):
+        every = list(published(store))
+        last = every[-1][0] if every else ""  # by rising numbers, those of Iceberg in the end
+        for name, shown in every:
             try:
                 if isinstance(shown, UnreadableError):
                     raise shown
                 rows = in_order(shown.rows(store, COLUMNS))  # type: ignore[arg-type]  # these columns
             except UnreadableError as error:
-                self.evidence.damage.append(f"{name} cannot be read: {error}")
+                # A publisher that slept through a clean may put an old number back.
+                if not name.startswith("metadata/") or name == last:
+                    self.evidence.damage.append(f"{name} cannot be read: {error}")
             else:
                 self.evidence.published.append((name, shown.version, rows))
 
